@@ -283,18 +283,16 @@ def test_a_message_sent_while_another_is_sent_follows_it() -> None:
     segments, their_segments = socket.socketpair()
     channel = WorkerChannel(theirs, their_segments)
 
-    class Interrupted:
-        """A socket whose sending is interrupted by a finalizer or a signal handler that sends too."""
-
-        def sendall(self, data: bytes) -> None:
-            if len(sent) == 0:
-                sent.append("first")
-                channel.send(STATE, "second")
-                channel.send(STATE, "third")
-            theirs.sendall(data)
+    def interrupted(data: bytes) -> None:
+        """Sending is interrupted by a finalizer or a signal handler that sends too."""
+        if len(sent) == 0:
+            sent.append("first")
+            channel.send(STATE, "second")
+            channel.send(STATE, "third")
+        theirs.sendall(data)
 
     sent: list[str] = []
-    channel._socket = Interrupted()  # type: ignore[assignment]
+    channel.send_by(interrupted)
 
     channel.send(STATE, "first")
 

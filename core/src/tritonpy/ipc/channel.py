@@ -228,17 +228,14 @@ class WorkerChannel:
         """The descriptor to wait on, for an event loop."""
         return self._socket.fileno()
 
-    def lend(self, write: Callable[[bytes], object]) -> bytes:
-        """Have another reader go on, to which `understand` is the way back, and send by what it sends by.
-
-        Args:
-            write: sends the bytes of one frame.
-
-        Returns:
-            the beginning of a frame, if one was read.
-        """
-        self._write = write
+    def take_rest(self) -> bytes:
+        """The beginning of a frame, if one was read: for another reader, whose frames `understand` takes."""
         return self._reader.take_rest()
+
+    def send_by(self, write: Callable[[bytes], object]) -> None:
+        """Have frames sent by another writer from now on, so that they do not mix with its own."""
+        with self._send_lock:  # what another thread has begun to send comes to its end
+            self._write = write
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
         """Send one message; from any thread, finalizers and signal handlers included."""

@@ -63,6 +63,8 @@ responses (see `window.py`); `call.taken` tells how many more responses of a cal
 `trace.activity` brings `(slot, trace, name, nanoseconds)` to the trace of a request.
 `times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock,
 which all processes of a machine share, in nanoseconds.
+
+tritonpy-abi reads EXECUTE and writes EXECUTED in C++ (ADR 0042), as marshal's version 2 has them.
 """
 
 from __future__ import annotations

@@ -51,18 +51,19 @@ class WorkerInbox:
         with self._changed:
             if self._is_read or self._expected:
                 return False
-            received = channel.lend(executor.write)
-            executor.attach(channel.fileno(), received, channel.cancel_flags(), INLINE_BYTE_SIZE)
+            flags = channel.cancel_flags()
+            executor.attach(channel.fileno(), channel.take_rest(), flags, INLINE_BYTE_SIZE)
+            channel.send_by(executor.write)
             self._executor = executor
         return True
 
     def _next_left(self, executor: FrameExecutor) -> Message | None:
         """The next message that an executor leaves."""
         while not self._commands:
-            frame = executor.next()
-            if frame is None:
+            left = executor.next()
+            if left is None:
                 return None
-            self._commands.extend(self._channel.understand(frame))
+            self._commands.extend(self._channel.understand(left))
         return self._commands.popleft()
 
     def next_command(self) -> Message | None:
@@ -121,8 +122,8 @@ class WorkerInbox:
         if self._executor is None:
             self._read_until(lambda: bool(self._replies))
             return
-        frame = self._executor.next_reply()
-        messages = None if frame is None else self._channel.understand(frame)
+        reply = self._executor.next_reply()
+        messages = None if reply is None else self._channel.understand(reply)
         with self._changed:
             self._take(messages)
 
