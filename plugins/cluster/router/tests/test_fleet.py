@@ -254,6 +254,7 @@ class FakeEngine:
 
     def status(self, name: str) -> list[dict[str, Any]]:
         self.asked += ["status", name]
+        print("(library) a node has died")
         return [{"name": "server-1", "host": "10.0.0.1", "state": "ready"}]
 
     def scale(self, name: str, count: int) -> None:
@@ -281,7 +282,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         FAKES.clear()
         result = CliRunner().invoke(cluster, words)
         assert result.exit_code == status, result.output
-        return result.output, FAKES[0].asked if FAKES else []
+        return result.stdout, FAKES[0].asked if FAKES else []
 
     return run
 

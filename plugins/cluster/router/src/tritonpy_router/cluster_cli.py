@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -205,15 +207,17 @@ def status(name: str, engine: str | None, address: str, watch: bool, as_json: bo
     """Show the servers of a fleet, and its routers where it has several."""
     import json
 
+    out = sys.stdout  # what engines print is kept out of it
+
     def show(rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:  # Any: JSON
         while True:
             found = rows()
             if as_json:
-                click.echo(json.dumps(found))
+                click.echo(json.dumps(found), file=out)
             else:
-                if watch:
-                    click.clear()
-                click.echo(table(found))
+                if watch and out.isatty():
+                    click.echo("\033[2J\033[H", nl=False, file=out)
+                click.echo(table(found), file=out)
             if not watch:
                 return
             time.sleep(1)
@@ -359,13 +363,17 @@ def read_resources(ctx: click.Context, texts: Sequence[str]) -> dict[str, float]
 
 
 def _told(engine: str, address: str, do: Callable[[Engine], T]) -> T:
-    """Do something with an engine; what it refuses is an error of the command."""
+    """Do something with an engine; what it refuses is an error of the command.
+
+    Engines and their libraries may print at any time: that goes to standard error; programs read the rest.
+    """
     from tritonpy.errors import TritonError
 
     from tritonpy_router.engines import find_engine
 
     try:
-        return do(find_engine(engine, address))
+        with contextlib.redirect_stdout(sys.stderr):
+            return do(find_engine(engine, address))
     except TritonError as exc:
         raise click.ClickException(exc.message) from None
 
