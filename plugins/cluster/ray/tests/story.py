@@ -94,6 +94,12 @@ class Story:
         return port
 
 
+class Left:
+    """An actor of a fleet whose controller was ended."""
+
+    def wait(self) -> None: ...
+
+
 class Traffic:
     """Clients that send numbered requests, one after the other, and note how each ended.
 
@@ -189,6 +195,8 @@ def tell(folder: Path) -> None:
     with chapter("up"):
         seen["broken up"] = story.up(f"--model-repository={story.broken}").stderr
         seen["left of broken"] = serving()
+        left = ray.remote(name="default/server-1", lifetime="detached", num_cpus=0)(Left).remote()
+        ray.get(left.wait.remote())
         up = story.up("--replicas=2")
         seen["up"] = up.stdout + up.stderr
         seen["again"] = story.up().stderr

@@ -46,6 +46,7 @@ def seen(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
         pytest.skip("namespaces, in which a cluster may be killed without harm, are not to be had here")
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as short:  # paths of sockets have 107 bytes
         environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": short}
+        environment["TRITONPY_TEST_PATIENCE"] = "4"  # a lost node is replaced after twenty seconds at best
         script = 'ip link set lo up && exec "$@"'
         told = subprocess.run(
             [*NAMESPACE, "sh", "-c", script, "-", python, Path(__file__).with_name("story.py"),

@@ -55,7 +55,7 @@ class RayEngine:
         import ray
 
         from tritonpy_ray.controller_actor import ControllerActor
-        from tritonpy_ray.launcher import actor_options, save
+        from tritonpy_ray.launcher import actor_options, names_of, save
 
         if "/" in name:
             raise InvalidArg(f"got --name '{name}', expected a name without /")
@@ -64,7 +64,10 @@ class RayEngine:
                 f"a fleet '{name}' runs in this cluster: give another --name, or end it with "
                 f"corectl cluster down"
             )
-        save(name, None)  # what a fleet has left that did not end with `down`
+        save(name, None)  # this, and actors, a fleet has left that did not end with `down`
+        for left in names_of(name):
+            with contextlib.suppress(ValueError):  # it has ended meanwhile
+                ray.kill(ray.get_actor(actor_name(name, left), NAMESPACE), no_restart=True)
         options = actor_options(actor_name(name, CONTROLLER), {})
         actor = ray.remote(**options, max_concurrency=_CALLS, scheduling_strategy=_near_head())(
             ControllerActor

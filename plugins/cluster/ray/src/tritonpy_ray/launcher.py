@@ -40,14 +40,7 @@ class RayLauncher:
 
     async def names(self) -> Sequence[str]:
         """See `Launcher`."""
-        prefix = actor_name(self._fleet, "")
-        rows = ray.util.list_named_actors(all_namespaces=True)
-        names = [row["name"] for row in rows if row["namespace"] == NAMESPACE]
-        return [
-            name.removeprefix(prefix)
-            for name in sorted(names)
-            if name.startswith(prefix) and name != prefix + CONTROLLER
-        ]
+        return names_of(self._fleet)
 
     async def start_replica(self, name: str, plan: FleetPlan) -> None:
         """See `Launcher`."""
@@ -110,6 +103,18 @@ class RayLauncher:
             except ValueError:
                 raise GoneError(name) from None
         return self._handles[name]
+
+
+def names_of(fleet: str) -> list[str]:
+    """The actors of a fleet, but its controller."""
+    prefix = actor_name(fleet, "")
+    rows = ray.util.list_named_actors(all_namespaces=True)
+    names = [row["name"] for row in rows if row["namespace"] == NAMESPACE]
+    return [
+        name.removeprefix(prefix)
+        for name in sorted(names)
+        if name.startswith(prefix) and name != prefix + CONTROLLER
+    ]
 
 
 def actor_options(name: str, resources: Mapping[str, float]) -> dict[str, Any]:  # Any: Ray's
