@@ -29,9 +29,10 @@ TENSORS = {
     "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
 }
 ECHO = {"backend": "identity", "max_batch_size": 8, **TENSORS}
+SLOW = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "60000"}}}
 # Requests wait in the queue until so many are there that they make a batch: eight and three.
-SLOW = {**ECHO, "dynamic_batching": {"max_queue_delay_microseconds": 600_000_000}}
-BRIEF = {**SLOW, "max_batch_size": 3}
+HELD = {**ECHO, "dynamic_batching": {"max_queue_delay_microseconds": 600_000_000}}
+BRIEF = {**HELD, "max_batch_size": 3}
 SEQUENCES = {**ECHO, "sequence_batching": {"max_sequence_idle_microseconds": 60_000_000}}
 REPEAT = {
     "backend": "repeat",
@@ -129,6 +130,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, config in (
         ("echo", ECHO),
         ("slow", SLOW),
+        ("held", HELD),
         ("brief", BRIEF),
         ("seq", SEQUENCES),
         ("many", REPEAT),

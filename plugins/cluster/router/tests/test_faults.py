@@ -209,17 +209,17 @@ def test_when_a_server_stops_no_request_is_lost(make_router: Make, make_server: 
 def test_a_client_that_leaves_takes_its_request_with_it(
     make_router: Make, make_server: Make, protocol: str
 ) -> None:
-    server = make_server("slow")
+    server = make_server("held")
     router = make_router(server)
     if protocol == "grpc":
-        ends = infer(router.grpc, "slow", timeout_s=0.5)
+        ends = infer(router.grpc, "held", timeout_s=0.5)
         assert "Deadline Exceeded" in ends
     else:
         with socket.create_connection(("127.0.0.1", router.router.http_port)) as client:
             client.sendall(
-                b"POST /v2/models/slow/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
+                b"POST /v2/models/held/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
             )
-            until(lambda: model_inflight(server, "slow") == 1)
+            until(lambda: model_inflight(server, "held") == 1)
 
     until(lambda: inflight(router) == 0)
     until(lambda: router.call(lambda: router.router._grpc.shared.admission.held) == 0)
@@ -228,19 +228,19 @@ def test_a_client_that_leaves_takes_its_request_with_it(
 def test_above_the_limit_requests_wait_and_are_refused_when_too_many_do(
     make_router: Make, make_server: Make
 ) -> None:
-    server = make_server("slow", "echo")
+    server = make_server("held", "echo")
     router = make_router(server, limits=QueueLimits(1, 1, 60.0))
     waiting = []
     for count in (1, 2):
         client = socket.create_connection(("127.0.0.1", router.router.http_port))
         client.sendall(
-            b"POST /v2/models/slow/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
+            b"POST /v2/models/held/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
         )
         waiting.append(client)
         until(lambda count=count: inflight(router) + router.router._dispatcher.queued == count)
 
-    status, headers, answer = asked(router.http, "/v2/models/slow/infer", BODY)
-    over_grpc = infer(router.grpc, "slow")
+    status, headers, answer = asked(router.http, "/v2/models/held/infer", BODY)
+    over_grpc = infer(router.grpc, "held")
 
     assert (status, headers["Retry-After"]) == (503, "1")
     assert b"see --max-replica-inflight and --max-queued" in answer

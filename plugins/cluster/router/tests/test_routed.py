@@ -96,7 +96,7 @@ def test_what_clients_ask_is_answered_as_by_a_server(client: Any) -> None:
     index = client.get_model_repository_index(**in_json)
     rows = index["models"] if isinstance(index, dict) else index
     names = {row["name"] for row in rows if row["state"] == "READY"}
-    assert names == {"echo", "slow", "brief", "seq", "many"}
+    assert names == {"echo", "slow", "held", "brief", "seq", "many"}
     for ask in (client.get_trace_settings, client.get_log_settings):
         assert ask(**in_json)
 
@@ -298,7 +298,7 @@ def test_the_router_counts(two: tuple[RouterThread, list[Server]]) -> None:
 
     lines = page.decode().splitlines()
     assert 'tritonpy_router_replica_up{replica="a"} 1' in lines
-    assert 'tritonpy_router_replica_models{replica="b"} 5' in lines
+    assert 'tritonpy_router_replica_models{replica="b"} 6' in lines
     assert any(
         line.startswith('tritonpy_router_refused_total{code="not_found",protocol="http"}') for line in lines
     )
