@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tritonpy.server import Server
-from tritonpy_router.control import Control, Wanted, desired_model
+from tritonpy_router.control import Control, desired_model
 from tritonpy_router.dispatcher import Dispatcher, QueueLimits
 from tritonpy_router.membership import FileMembership
 from tritonpy_router.model_facts import ModelFacts
@@ -23,6 +23,7 @@ from tritonpy_router.replica_watch import Report
 from tritonpy_router.scan import Asked
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.view import View
+from tritonpy_router.wishes import Wanted
 from tritonpy_sdk.testing import until
 
 from .conftest import BODY, ECHO, RouterThread, asked

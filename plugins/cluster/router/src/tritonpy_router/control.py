@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +25,7 @@ from tritonpy_router.protos import ApplyRequest, DesiredModel
 from tritonpy_router.replica import Replica
 from tritonpy_router.replica_client import ReplicaCallError, ReplicaClient
 from tritonpy_router.view import View
+from tritonpy_router.wishes import Wanted, WishFile
 
 _log = logging.getLogger("tritonpy.router")
 
@@ -37,21 +37,6 @@ _LARGE = 256 * 1024
 _FAULTS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a client has last wanted of a model.
-
-    Attributes:
-        action: `load` or `unload`.
-        body: of its request.
-        revision: of the wish; a later one has a higher revision, also one that another router was told.
-    """
-
-    action: str
-    body: bytes
-    revision: int = 0
-
-
 class Control:
     """All replicas as one; on the loop only.
 
@@ -60,10 +45,12 @@ class Control:
         prober: asks them.
         load_timeout_s: how long a replica may take to load a model.
         most_kept_byte_size: bytes of requests to load that are kept for replicas that join later.
+        wall_ms: the time of day.
+        shared: where routers keep the desired state together; None for this router's own.
 
     Attributes:
-        wanted: the desired state, by model, in the order of the wishes.
-        revision: of the desired state: that of the last wish that was met.
+        wanted: the desired state, by model.
+        revision: of the desired state: the highest of its wishes.
     """
 
     def __init__(
@@ -73,13 +60,18 @@ class Control:
         load_timeout_s: float,
         most_kept_byte_size: int = 1 << 28,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        shared: WishFile | None = None,
     ) -> None:
         self._view = view
         self._prober = prober
         self._load_timeout_s = load_timeout_s
         self._most_kept = most_kept_byte_size
         self._wall_ms = wall_ms
+        self._shared = shared
+        self._shared_fault = ""
         self._last_revision = 0
+        self._change_count = 0
+        self._bringing: set[asyncio.Task[None]] = set()
         self._under_way = 0
         self._idle = asyncio.Event()
         self.wanted: dict[str, Wanted] = {}
@@ -128,13 +120,56 @@ class Control:
         replicas = [replica for replica in self._view if replica.is_ready and replica.is_member]
         if not replicas:
             raise Unavailable(self._view.why_not_ready() or "no replica can be reached")
-        wanted = Wanted(action, body, self._next_revision())
         self._under_way += 1
         try:
-            await self._change(model, wanted, replicas)
+            await self.look_at_shared()  # so that this wish is the latest
+            await self._change(model, Wanted(action, body, self._next_revision()), replicas)
         finally:
             self._under_way -= 1
             self._idle.set()
+
+    async def look_at_shared(self) -> None:
+        """Take up what other routers were told.
+
+        Raises:
+            Unavailable: the file cannot be read.
+        """
+        if self._shared is not None:
+            self._take_up(await asyncio.to_thread(self._shared.read))
+
+    async def follow_shared(self, every_s: float) -> None:
+        """Take up what other routers are told, until cancelled."""
+        while True:
+            try:
+                await self.look_at_shared()
+                self._shared_fault = ""
+            except TritonError as exc:
+                if exc.message != self._shared_fault:
+                    self._shared_fault = exc.message
+                    _log.warning("%s", exc.message)
+            await asyncio.sleep(every_s)
+
+    def _take_up(self, wishes: Mapping[str, Wanted]) -> None:
+        later = {
+            model: wanted
+            for model, wanted in wishes.items()
+            if model not in self.wanted or self.wanted[model].revision < wanted.revision
+        }
+        for model, wanted in later.items():
+            _log.info("model '%s' is wanted by revision %d: %s", model, wanted.revision, wanted.action)
+            self._keep(model, wanted)
+        # Replicas have been told by the router that was asked. Those with revisions are told again, in case
+        # that it was stopped meanwhile: what they have met already changes nothing.
+        for replica in self._view if later else ():
+            if replica.is_ready and replica.is_member and self._prober.client(replica) is not None:
+                task = asyncio.get_running_loop().create_task(self._bring(replica, later))
+                self._bringing.add(task)
+                task.add_done_callback(self._bringing.discard)
+
+    async def _bring(self, replica: Replica, wishes: Mapping[str, Wanted]) -> None:
+        for model, wanted in wishes.items():
+            if self.wanted.get(model) == wanted:
+                await self._catch_up_with(replica, model, wanted)
 
     async def idle(self) -> None:
         """Return when no load or unload is under way; there are no new ones."""
@@ -152,11 +187,29 @@ class Control:
         failed = [
             (replica, error) for replica, error in zip(replicas, outcomes, strict=True) if error is not None
         ]
+        fault: TritonError | None = None
         if len(failed) < len(replicas):
             self._keep(model, wanted)
+            fault = await self._share(model, wanted)
         await asyncio.gather(*(self._look(replica) for replica in replicas))
         if failed:
             raise _joined(failed, len(replicas))
+        if fault is not None:
+            raise fault
+
+    async def _share(self, model: str, wanted: Wanted) -> TritonError | None:
+        """Tell other routers; the reason why they are not told, if they are not."""
+        if self._shared is None:
+            return None
+        try:
+            self._take_up(await asyncio.to_thread(self._shared.keep, model, wanted))
+        except TritonError as exc:
+            _log.error("%s", exc.message)
+            return Unavailable(
+                f"the replicas have done it ({wanted.action} of model '{model}'), but other routers will not "
+                f"know of it: {exc.message}"
+            )
+        return None
 
     async def everywhere(self, method: str, path: str, body: bytes) -> Json:
         """Have all replicas do the same; the answer of one of them.
@@ -169,11 +222,15 @@ class Control:
 
     async def catch_up(self, replica: Replica) -> None:
         """Bring a replica that joins to the desired state; what it refuses is logged."""
-        revision = -1
-        while revision != self.revision:  # what is wanted meanwhile reaches it, too
-            revision = self.revision
-            for model, wanted in list(self.wanted.items()):
-                await self._catch_up_with(replica, model, wanted)
+        met: dict[str, int] = {}
+        while True:  # what is wanted meanwhile reaches it, too
+            count = self._change_count
+            for model, wanted in sorted(self.wanted.items(), key=lambda item: item[1].revision):
+                if met.get(model) != wanted.revision:
+                    met[model] = wanted.revision
+                    await self._catch_up_with(replica, model, wanted)
+            if count == self._change_count:
+                return
 
     async def _catch_up_with(self, replica: Replica, model: str, wanted: Wanted) -> None:
         error = await self._apply(replica, model, wanted)
@@ -187,10 +244,14 @@ class Control:
             )
 
     def _keep(self, model: str, wanted: Wanted) -> None:
+        before = self.wanted.get(model)
+        if before is not None and before.revision > wanted.revision:
+            return  # a later wish was met sooner
         self.revision = max(self.revision, wanted.revision)
-        self.wanted.pop(model, None)
+        self._change_count += 1
         self.wanted[model] = wanted
-        if sum(len(each.body) for each in self.wanted.values()) > self._most_kept:
+        size = sum(len(each.body) for each in self.wanted.values())
+        if size > self._most_kept and self._shared is None:
             del self.wanted[model]
             _log.warning(
                 "the request to load model '%s' has %d bytes: replicas that join later will not be sent it",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tritonpy.options import ServerOptions
 
@@ -22,6 +23,7 @@ class RouterOptions:
         load_timeout_s: how long a replica may take to load a model.
         exit_timeout_s: how long requests under way are waited for at the end.
         drain_delay_s: how long the router is not ready, and takes requests, before that.
+        state_file: where several routers keep what clients have loaded through them; None for each its own.
         shares_host: replicas are on this machine.
         replica_tls: the ports of replicas are encrypted.
         replica_ca: file with the certificates that those of replicas are checked by; "" for the system's.
@@ -38,6 +40,7 @@ class RouterOptions:
     load_timeout_s: float = 600.0
     exit_timeout_s: float = 30.0
     drain_delay_s: float = 0.0
+    state_file: Path | None = None
     shares_host: bool = False
     replica_tls: bool = False
     replica_ca: str = ""

@@ -96,6 +96,12 @@ _LOGGER = "tritonpy.router"
     help="How long a server may take to load a model that a client asks for.",
 )
 @click.option(
+    "--state-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file, on a volume of all routers, in which they keep together what clients have loaded through "
+    "them; a router that is started anew takes it up.",
+)
+@click.option(
     "--replicas-share-host",
     is_flag=True,
     help="The servers run on this machine, so that clients may send tensors in shared memory.",
@@ -183,6 +189,7 @@ def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions: 
         load_timeout_s=given["load_timeout_secs"],
         exit_timeout_s=ports.exit_timeout_s,
         drain_delay_s=ports.drain_delay_s,
+        state_file=given["state_file"],
         shares_host=given["replicas_share_host"],
         replica_tls=given["replica_tls"],
         replica_ca=given["replica_ca"],

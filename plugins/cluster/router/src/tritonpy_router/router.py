@@ -35,6 +35,7 @@ from tritonpy_router.replica_client import ReplicaClient
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.view import View
 from tritonpy_router.watching import Readiness
+from tritonpy_router.wishes import WishFile
 
 _log = logging.getLogger("tritonpy.router")
 
@@ -43,6 +44,7 @@ _SHARE = 1 / 3  # of the descriptors that ports may have; each request has one t
 _MOST_CONNECTIONS = 16_384
 _LAST_BYTES_S = 5.0
 _SWEEP_EVERY_S = 1.0
+_SHARED_EVERY_S = 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0  # after a fault of the membership
 
 
@@ -83,7 +85,8 @@ class Router:
             self._catch_up,
             self._client,
         )
-        self.control = Control(self.view, self._prober, options.load_timeout_s)
+        shared = None if options.state_file is None else WishFile(options.state_file)
+        self.control = Control(self.view, self._prober, options.load_timeout_s, shared=shared)
         registry.register(ReplicaCollector(self._rows, lambda: self._dispatcher.queued))
         self._page = MetricsPage(registry, ())
         admission = Admission(ports.max_inflight_byte_size)
@@ -113,10 +116,13 @@ class Router:
 
         Raises:
             InvalidArg: nobody knows an address.
-            Unavailable: an address cannot be had.
+            Unavailable: an address cannot be had, or what other routers were told cannot be read.
         """
         loop = asyncio.get_running_loop()
+        await self.control.look_at_shared()  # before replicas are asked: they are brought to it
         self._tasks += [loop.create_task(self._follow()), loop.create_task(self._sweep())]
+        if self._options.state_file is not None:
+            self._tasks.append(loop.create_task(self.control.follow_shared(_SHARED_EVERY_S)))
         ports = self._options.ports
         try:
             await self._listen(ports)
