@@ -2,8 +2,8 @@
 
 The file is small: JSON that names bodies of requests by their hash, which lie in the folder `FILE.bodies`
 beside it. It is read, compared and written under a lock, so that of two wishes for one model the later one
-stays, through whichever router it came. Who only reads needs no lock: a file takes the place of the one before
-it at once.
+stays, through whichever router it came. Who only reads needs no lock: a file takes the place of the one
+before it at once.
 """
 
 from __future__ import annotations
