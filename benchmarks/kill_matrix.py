@@ -248,12 +248,12 @@ Fault = Callable[[Fleet], Awaitable[Row]]
 NOTHING_TWICE = "nothing executed twice"
 
 
-def _lost_with(outcome: Outcome, begin_s: float, end_s: float) -> int:
+def _in_flight(outcome: Outcome, member: str, begin_s: float, end_s: float) -> int:
     """Requests under way at a member that died between two times: open then, and not answered by another."""
     return sum(
         each.sent_s <= end_s
         and each.ended_s >= begin_s
-        and (each.outcome != ANSWERED or each.ended_s < end_s)
+        and (each.outcome != ANSWERED or each.member == member)
         for each in outcome.sent
     )
 
@@ -312,7 +312,7 @@ async def _kill(fleet: Fleet, model: str) -> tuple[Outcome, int, int]:
     outcome = await fleet.traffic(fault, LEAD_S + 2.5, model)
     fleet.restart(0)
     later = [each for each in outcome.failed if each.sent_s > times[1]]
-    return outcome, _lost_with(outcome, *times), len(later)
+    return outcome, _in_flight(outcome, fleet.members[0].name, times[0], times[1]), len(later)
 
 
 async def sigkill(fleet: Fleet) -> Row:
