@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from itertools import count
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from tritonpy.protos import messages
 from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, measure, measurement_json
-from tritonpy_bench.answers import Expected, Output, Reader, called
+from tritonpy_bench.answers import Expected, Output, Outputs, Reader, called
 from tritonpy_bench.elements import packed
 from tritonpy_bench.load import Endpoint, Protocol, SequenceShape
 from tritonpy_bench.report_csv import csv_report
@@ -86,6 +87,37 @@ def test_tokens_of_one_response_share_the_time_since_the_one_before(monkeypatch:
     assert window.token_count == 9
     assert window.token_gap_ns.count == 4  # of the second and the fourth response
     assert (window.token_gap_ns.least, window.token_gap_ns.greatest) == (1_000, 3_000)
+
+
+@pytest.mark.parametrize(("protocol", "endpoint"), WAYS)
+def test_times_of_answers_are_of_before_they_are_read(
+    urls: dict[str, str], protocol: Protocol, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_ns: list[int] = []
+    came_ns: list[int] = []
+    read, responded, answered = TimedCall.read, TimedCall.responded, TimedCall.answered
+
+    def reads(call: TimedCall, outputs: Outputs) -> str | None:
+        read_ns.append(time.perf_counter_ns())
+        return read(call, outputs)
+
+    def responds(call: TimedCall, came: int = 0) -> None:
+        came_ns.append(came)
+        responded(call, came)
+
+    def answers(call: TimedCall, error: str | None, came: int = 0) -> None:
+        came_ns.append(came)
+        answered(call, error, came)
+
+    monkeypatch.setattr(TimedCall, "read", reads)
+    monkeypatch.setattr(TimedCall, "responded", responds)
+    monkeypatch.setattr(TimedCall, "answered", answers)
+    load = Load(model="echo", url=urls[protocol], protocol=protocol, endpoint=endpoint, tokens="OUTPUT0")
+
+    measure(load, Stability(request_count=1))
+
+    assert 0 < came_ns[0] < read_ns[0]
+    assert len(came_ns) == (2 if "stream" in endpoint else 1)
 
 
 def test_what_is_counted_must_be_an_output(urls: dict[str, str]) -> None:

@@ -24,10 +24,10 @@ class Waiting:
         self.response_count = 0
         self.outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
-    def responded(self) -> None:
+    def responded(self, came_ns: int = 0) -> None:
         self.response_count += 1
 
-    def answered(self, error: str | None) -> None:
+    def answered(self, error: str | None, came_ns: int = 0) -> None:
         self.outcome.set_result(error)
 
 

@@ -57,6 +57,30 @@ async def test_a_closed_loop_keeps_so_many_in_flight_and_ends_at_its_limit() -> 
     assert (window.sent_count, window.request_count, window.error_count) == (10, 10, 0)
 
 
+class Prompt(Answers):
+    """Says that each answer came 5 µs after its request, long before it tells the call of it."""
+
+    def _over(self, call: Call, error: str | None) -> None:
+        call.answered(error, call.sent_ns + 5_000)
+
+
+async def test_latencies_end_when_answers_came_and_not_when_they_were_read() -> None:
+    closed, opened = Tally(), Tally()
+    loops = (
+        ClosedLoop(Prompt(), requests, closed, Concurrency(1), 4),
+        OpenLoop(Prompt(), requests, opened, repeat(0.0), 4),
+    )
+
+    for loop in loops:
+        loop.start()
+        await loop.idle.wait()
+        loop.stop()
+
+    for series in (closed.latency, opened.service):
+        histogram = series.take()
+        assert (histogram.count, histogram.least, histogram.greatest) == (4, 5_000, 5_000)
+
+
 async def test_a_closed_loop_goes_on_after_failures_and_counts_each_text() -> None:
     tally = Tally()
     transport = Answers(lambda number: ("odd" if number % 2 else "even") if number <= 4 else None)

@@ -26,11 +26,20 @@ class Call(Protocol):
             What is wrong with it; None if nothing is.
         """
 
-    def responded(self) -> None:
-        """A response has come; told only where a request may have several."""
+    def responded(self, came_ns: int = 0) -> None:
+        """A response has come; told only where a request may have several.
 
-    def answered(self, error: str | None) -> None:
-        """The request is over: all is received, or it failed."""
+        Args:
+            came_ns: when its last bytes came, by `time.perf_counter_ns`, before they were read; 0 for now.
+        """
+
+    def answered(self, error: str | None, came_ns: int = 0) -> None:
+        """The request is over: all is received, or it failed.
+
+        Args:
+            error: it failed with; None if it did not.
+            came_ns: as of `responded`.
+        """
 
 
 class Loop(Protocol):

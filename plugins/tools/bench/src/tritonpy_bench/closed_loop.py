@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from tritonpy_bench.calls import Transport
@@ -75,7 +74,7 @@ class ClosedLoop:
         return bool(self._left and self._flying <= self._wanted) or call.source.is_open
 
     def _answered(self, call: TimedCall, error: str | None) -> None:
-        latency_ns = time.perf_counter_ns() - call.sent_ns
+        latency_ns = call.came_ns - call.sent_ns
         self._until_step -= 1
         if not self._until_step:
             self._grow()

@@ -138,13 +138,18 @@ class GrpcTransport:
 
 
 class Connection(asyncio.Protocol):
-    """One connection of HTTP/2, and the calls on it by their streams."""
+    """One connection of HTTP/2, and the calls on it by their streams.
+
+    Attributes:
+        came_ns: when the bytes came that are looked at now.
+    """
 
     transport: asyncio.Transport
 
     def __init__(self, headers: Headers, connections: list[Connection]) -> None:
         self.calls: dict[int, Call] = {}
         self.is_leaving = False  # it takes no new calls
+        self.came_ns = 0
         self._headers = headers
         self._all = connections
         self._engine = ngh2.Connection(ngh2.Role.CLIENT)
@@ -201,6 +206,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        self.came_ns = time.perf_counter_ns()
         try:
             self._engine.receive_data(data)
         except NGH2Error as error:
@@ -242,10 +248,10 @@ class Connection(asyncio.Protocol):
         if data := self._engine.data_to_send():
             self.transport.write(data)
 
-    def _answer(self, stream: int, error: str | None) -> None:
+    def _answer(self, stream: int, error: str | None, came_ns: int = 0) -> None:
         call = self.calls.pop(stream, None)
         if call is not None:
-            call.answered(error)
+            call.answered(error, came_ns)
 
     def leave(self) -> None:
         """Take no new calls, and close when the last is over."""
@@ -264,12 +270,12 @@ class Connection(asyncio.Protocol):
 
     def on_trailers(self, event: events.TrailersReceived) -> None:
         """The status of a call."""
-        self._answer(event.stream_id, status_error(event.headers))
+        self._answer(event.stream_id, status_error(event.headers), self.came_ns)
 
     def on_response(self, event: events.ResponseReceived) -> None:
         """The headers of an answer, which hold the status if nothing follows."""
         if event.end_stream:
-            self._answer(event.stream_id, status_error(event.headers))
+            self._answer(event.stream_id, status_error(event.headers), self.came_ns)
 
     def on_reset(self, event: events.StreamReset) -> None:
         """The server has given up a call."""
@@ -303,7 +309,7 @@ class _ReadConnection(Connection):
         self._messages.pop(stream, None)
         super().reset(stream, code)
 
-    def _answer(self, stream: int, error: str | None) -> None:
+    def _answer(self, stream: int, error: str | None, came_ns: int = 0) -> None:
         message = self._messages.pop(stream, b"")
         call = self.calls.get(stream)
         if error is None and call is not None:
@@ -313,7 +319,7 @@ class _ReadConnection(Connection):
                 error = "what the server answered is no response"
             else:
                 error = call.read(outputs)
-        super()._answer(stream, error)
+        super()._answer(stream, error, came_ns)
 
 
 def status_error(headers: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -114,12 +114,14 @@ class _Connection(asyncio.Protocol):
         self._all = connections
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
+        self._came_ns = 0  # when the bytes came that are looked at now
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._all.add(self)
 
     def data_received(self, data: bytes) -> None:
+        self._came_ns = time.perf_counter_ns()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -140,7 +142,7 @@ class _Connection(asyncio.Protocol):
             self._idle.append(self)
         else:
             self.transport.close()
-        call.answered(self._outcome(call, status, body))
+        call.answered(self._outcome(call, status, body), self._came_ns)
 
     def _outcome(self, call: Call, status: int, body: list[bytes]) -> str | None:
         return None if status == 200 else f"HTTP {status}: {_error(b''.join(body))}"
@@ -200,7 +202,7 @@ class _EventConnection(_Connection):
                 if self._reader is not None:
                     error = _read(self.call, self._reader, event.partition(b":")[2])
                     self._event_error = self._event_error or error
-                self.call.responded()
+                self.call.responded(self._came_ns)
 
     def _outcome(self, call: Call, status: int, body: list[bytes]) -> str | None:
         error, self._event_error = self._event_error, None

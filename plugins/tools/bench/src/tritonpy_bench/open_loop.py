@@ -118,7 +118,7 @@ class OpenLoop:
     def _answered(self, call: TimedCall, error: str | None) -> None:
         self._flying -= 1
         if error is None:
-            service_ns = time.perf_counter_ns() - call.sent_ns
+            service_ns = call.came_ns - call.sent_ns
             self._tally.latency.add(service_ns + call.late_ns)
             self._tally.service.add(service_ns)
         else:

@@ -110,16 +110,16 @@ class _Stream:
     def read(self, outputs: Outputs) -> str | None:
         raise AssertionError("what comes is told by `received`")
 
-    def responded(self) -> None:
+    def responded(self, came_ns: int = 0) -> None:
         raise AssertionError("what comes is told by `received`")
 
-    def answered(self, error: str | None) -> None:
+    def answered(self, error: str | None, came_ns: int = 0) -> None:
         """The server has ended the stream."""
         with suppress(ValueError):
             self._idle.remove(self)
         call, self._call = self._call, None
         if call is not None:
-            call.answered(error or "the stream ended without a final response")
+            call.answered(error or "the stream ended without a final response", came_ns)
 
     def received(self, data: bytes) -> None:
         """Take bytes of responses."""
@@ -134,25 +134,25 @@ class _Stream:
             self._response(message)
 
     def _response(self, message: bytes) -> None:
-        call = self._call
+        call, came_ns = self._call, self._connection.came_ns
         if call is None:
             return  # of a request that has failed
         if message and message[0] == _ERROR_TAG:
             self._call = None
             # More may come for the failed request: another stream takes the next one.
             self._connection.reset(self._number, _CANCEL)
-            call.answered(messages.ModelStreamInferResponse.FromString(message).error_message)
+            call.answered(messages.ModelStreamInferResponse.FromString(message).error_message, came_ns)
             return
         if _FINAL not in message:
             self._look(call, message)
-            call.responded()
+            call.responded(came_ns)
             return
         if messages.ModelStreamInferResponse.FromString(message).infer_response.outputs:
             self._look(call, message)
-            call.responded()
+            call.responded(came_ns)
         self._call = None
         self._idle.append(self)
-        call.answered(self._error)
+        call.answered(self._error, came_ns)
 
     def _look(self, call: Call, message: bytes) -> None:
         """Let the call look at a response."""

@@ -17,6 +17,7 @@ class TimedCall:
         source: of its requests.
         sent_ns: when the request was sent.
         late_ns: how long before that it was due.
+        came_ns: when the last of its answer came, before anything in it was read.
 
     Args:
         source: likewise.
@@ -24,11 +25,21 @@ class TimedCall:
         over: is called when the request is over, with the error.
     """
 
-    __slots__ = ("_expected", "_last_ns", "_over", "_tally", "_tokens", "late_ns", "sent_ns", "source")
+    __slots__ = (
+        "_expected",
+        "_last_ns",
+        "_over",
+        "_tally",
+        "_tokens",
+        "came_ns",
+        "late_ns",
+        "sent_ns",
+        "source",
+    )
 
     def __init__(self, source: Source, tally: Tally, over: Callable[[TimedCall, str | None], None]) -> None:
         self.source = source
-        self.sent_ns = self.late_ns = self._last_ns = self._tokens = 0
+        self.sent_ns = self.late_ns = self.came_ns = self._last_ns = self._tokens = 0
         self._expected: Sequence[Expected] = ()
         self._tally = tally
         self._over = over
@@ -46,15 +57,20 @@ class TimedCall:
                 return difference
         return None
 
-    def responded(self) -> None:
-        now_ns = time.perf_counter_ns()
+    def responded(self, came_ns: int = 0) -> None:
+        came_ns = self._came(came_ns)
         if self._last_ns:
-            self._tally.between.add(now_ns - self._last_ns)
+            self._tally.between.add(came_ns - self._last_ns)
             if self._tokens:
-                self._tally.token_gaps.add_each((now_ns - self._last_ns) // self._tokens, self._tokens)
+                self._tally.token_gaps.add_each((came_ns - self._last_ns) // self._tokens, self._tokens)
         else:
-            self._tally.first.add(now_ns - self.sent_ns + self.late_ns)
-        self._last_ns = now_ns
+            self._tally.first.add(came_ns - self.sent_ns + self.late_ns)
+        self._last_ns = came_ns
 
-    def answered(self, error: str | None) -> None:
+    def answered(self, error: str | None, came_ns: int = 0) -> None:
+        self.came_ns = self._came(came_ns)
         self._over(self, error)
+
+    def _came(self, came_ns: int) -> int:
+        # What came before the request was sent is no answer to it, unless a server answers unasked.
+        return came_ns if came_ns > self.sent_ns else time.perf_counter_ns()
