@@ -156,9 +156,11 @@ def test_outputs_are_compared_with_validation_data(
     load = Load(model="single", url=urls[protocol], protocol=protocol, endpoint=endpoint, inputs=inputs)
     load = Load(**{**fields(load), "tokens": "OUTPUT0"})
 
-    total = measure(load, COUNTED).total
+    measured = measure(load, COUNTED)
 
+    total = measured.total
     assert total.tokens_per_request == 2  # also of those that failed
+    assert ("2.0 a request, with those that failed" in text_report([measured])) == bool(words)
     assert total.request_count == (4 if words else 8)
     assert total.error_count == (4 if words else 0)
     assert all(text.endswith(str(words)) for text in total.errors)
@@ -177,6 +179,47 @@ def test_each_response_is_compared(
     assert (total.request_count, total.error_count) == (4, 4)
     [text] = total.errors
     assert text.endswith("step 1: output 'OUT' differs: element 0 is 3, expected 9")
+
+
+@pytest.mark.parametrize(("protocol", "endpoint"), [("grpc", "stream"), ("http", "generate_stream")])
+def test_a_request_without_responses_has_not_what_was_expected(
+    urls: dict[str, str], tmp_path: Path, protocol: Protocol, endpoint: Endpoint
+) -> None:
+    document = {"data": [{"IN": [0]}, {"IN": [1]}], "validation_data": [{"OUT": [5]}, {"OUT": [1]}]}
+    load = Load(
+        model="square",
+        url=urls[protocol],
+        protocol=protocol,
+        endpoint=endpoint,
+        inputs=data(tmp_path, document),
+    )
+
+    total = measure(load, COUNTED).total
+
+    assert (total.request_count, total.error_count, total.response_count) == (4, 4, 4)
+    [text] = total.errors
+    assert text.endswith("stream 0, step 0: no response, expected output 'OUT'")
+
+
+@pytest.mark.parametrize(("protocol", "endpoint"), [("grpc", "stream"), ("http", "generate_stream")])
+def test_requests_without_responses_are_told_of(
+    urls: dict[str, str], tmp_path: Path, protocol: Protocol, endpoint: Endpoint
+) -> None:
+    load = Load(
+        model="square",
+        url=urls[protocol],
+        protocol=protocol,
+        endpoint=endpoint,
+        inputs=data(tmp_path, {"data": [{"IN": [0]}]}),
+        tokens="OUT",
+    )
+
+    measured = measure(load, COUNTED, processes=2)
+
+    assert (measured.total.request_count, measured.total.response_count) == (8, 0)
+    found = measurement_json(measured)
+    assert (found["responses"]["count"], found["tokens"]["count"]) == (0, 0)
+    assert "0.0 responses/s" in text_report([measured])
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -72,7 +72,7 @@ class Client:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._transport = _transport(plan)
-        self._tally = Tally(tokens=plan.tokens)
+        self._tally = Tally(tokens=plan.tokens, has_responses=plan.endpoint in ("stream", "generate_stream"))
         sources: Callable[[], Source]
         most_flying = MOST_FLYING
         if plan.sequences is None:

@@ -32,6 +32,7 @@ class Window:
         token_count: elements of the output that is counted, of all responses in it.
         token_gap_ns: where requests may have several responses: from one element to the next, those of a
             response at equal distances from the response before.
+        has_responses: requests may have several responses, or none.
     """
 
     duration_s: float = 0.0
@@ -46,6 +47,7 @@ class Window:
     due_count: int = 0
     token_count: int = 0
     token_gap_ns: Histogram = field(default_factory=Histogram)
+    has_responses: bool = False
 
     @property
     def tokens_per_s(self) -> float:
@@ -60,7 +62,7 @@ class Window:
     @property
     def response_count(self) -> int:
         """Responses; as many as requests where each has one."""
-        return self.first_ns.count + self.between_ns.count or self.request_count
+        return self.first_ns.count + self.between_ns.count if self.has_responses else self.request_count
 
     @property
     def responses_per_s(self) -> float:
@@ -109,6 +111,7 @@ def _together(windows: Sequence[Window], duration_s: float, client_count: int) -
         sum(w.due_count for w in windows),
         sum(w.token_count for w in windows),
         Histogram.merged(w.token_gap_ns for w in windows),
+        any(w.has_responses for w in windows),
     )
 
 

@@ -32,7 +32,7 @@ def measurement_json(measurement: Measurement) -> JsonObject:
         if measurement.total.service_ns.count
         else None,
         "responses": _responses(measurement.total),
-        "tokens": _tokens(measurement.total),
+        "tokens": _tokens(measurement.total) if load.tokens else None,
         "errors": dict(measurement.total.errors.most_common()),
         "client_busy": measurement.client_busy,
         "total": _window(measurement.total),
@@ -56,7 +56,7 @@ def latencies_json(histogram: Histogram) -> JsonObject:
 
 def _responses(total: Window) -> JsonObject | None:
     """What is known where a request may have several responses."""
-    if not total.first_ns.count:
+    if not total.has_responses:
         return None
     return {
         "count": total.response_count,
@@ -66,10 +66,8 @@ def _responses(total: Window) -> JsonObject | None:
     }
 
 
-def _tokens(total: Window) -> JsonObject | None:
+def _tokens(total: Window) -> JsonObject:
     """What is known where elements of an output are counted."""
-    if not total.token_count:
-        return None
     return {
         "count": total.token_count,
         "per_s": total.tokens_per_s,

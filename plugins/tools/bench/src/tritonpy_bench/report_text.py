@@ -116,7 +116,7 @@ def _service(measurement: Measurement) -> Iterator[str]:
 
 def _responses(measurement: Measurement) -> Iterator[str]:
     total = measurement.total
-    if not total.first_ns.count:
+    if not total.has_responses:
         return
     parts = [f"{total.responses_per_s:.1f} responses/s"]
     for title, histogram in (("first after", total.first_ns), ("then one each", total.between_ns)):
@@ -132,7 +132,8 @@ def _tokens(measurement: Measurement) -> Iterator[str]:
     total = measurement.total
     if not measurement.load.tokens:
         return
-    parts = [f"{total.tokens_per_s:.1f} tokens/s, {total.tokens_per_request:.1f} a request"]
+    failed = ", with those that failed" if total.error_count else ""
+    parts = [f"{total.tokens_per_s:.1f} tokens/s, {total.tokens_per_request:.1f} a request{failed}"]
     gaps = total.token_gap_ns
     if gaps.count:
         parts.append(

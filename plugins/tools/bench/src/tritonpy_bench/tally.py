@@ -65,6 +65,7 @@ class Tally:
         clock: for the length of windows.
         cpu_clock: processor time of the thread that sends.
         tokens: the output whose elements are counted; empty to count none.
+        has_responses: calls are told of each response, of which a request may have several, or none.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Tally:
         "_cpu_clock",
         "_cpu_ns",
         "_errors",
+        "_has_responses",
         "_since_ns",
         "_token_count",
         "_tokens",
@@ -89,7 +91,9 @@ class Tally:
         clock: Clock = time.perf_counter_ns,
         cpu_clock: Clock = time.thread_time_ns,
         tokens: str = "",
+        has_responses: bool = False,
     ) -> None:
+        self._has_responses = has_responses
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._tokens = tokens
@@ -125,6 +129,7 @@ class Tally:
             due_count=self.due_count,
             token_count=self._token_count,
             token_gap_ns=self.token_gaps.take(),
+            has_responses=self._has_responses,
         )
         self._begin()
         return window

@@ -27,6 +27,7 @@ class TimedCall:
 
     __slots__ = (
         "_expected",
+        "_is_read",
         "_last_ns",
         "_over",
         "_tally",
@@ -41,16 +42,19 @@ class TimedCall:
         self.source = source
         self.sent_ns = self.late_ns = self.came_ns = self._last_ns = self._tokens = 0
         self._expected: Sequence[Expected] = ()
+        self._is_read = False  # a response of the request in flight
         self._tally = tally
         self._over = over
 
     def begin(self) -> None:
         """A request is sent now."""
-        self._last_ns = 0
+        self._last_ns = self._tokens = 0
+        self._is_read = False
         self._expected = self.source.expected
         self.sent_ns = time.perf_counter_ns()
 
     def read(self, outputs: Outputs) -> str | None:
+        self._is_read = True
         self._tokens = self._tally.count_tokens(outputs)
         for expected in self._expected:
             if difference := expected.difference(outputs):
@@ -69,6 +73,9 @@ class TimedCall:
 
     def answered(self, error: str | None, came_ns: int = 0) -> None:
         self.came_ns = self._came(came_ns)
+        if error is None and self._expected and not self._is_read:
+            first = self._expected[0]
+            error = f"{first.where}: no response, expected output '{first.name}'"
         self._over(self, error)
 
     def _came(self, came_ns: int) -> int:
