@@ -90,6 +90,20 @@ def test_tokens_of_one_response_share_the_time_since_the_one_before(monkeypatch:
 
 
 @pytest.mark.parametrize(("protocol", "endpoint"), WAYS)
+def test_a_request_whose_answer_cannot_be_read_has_failed(
+    urls: dict[str, str], protocol: Protocol, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reads(call: TimedCall, outputs: Outputs) -> str | None:
+        raise IndexError("no such element")
+
+    monkeypatch.setattr(TimedCall, "read", reads)
+    load = Load(model="echo", url=urls[protocol], protocol=protocol, endpoint=endpoint, tokens="OUTPUT0")
+
+    with pytest.raises(BenchError, match=r"8 times: .*cannot be read: IndexError\('no such element'\)"):
+        measure(load, COUNTED)
+
+
+@pytest.mark.parametrize(("protocol", "endpoint"), WAYS)
 def test_times_of_answers_are_of_before_they_are_read(
     urls: dict[str, str], protocol: Protocol, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +322,7 @@ def test_validation_data_that_does_not_fit_is_refused(
         ),
         ("INT32", b"abc", ONE_TWO, "s: output 'OUT' has 3 bytes, expected 8 of INT32"),
         ("INT32", None, ONE_TWO, "s: output 'OUT' is not in the response"),
+        ("BYTES", b"abc", b"", "s: output 'OUT' has 3 bytes, expected 0 of BYTES"),
     ],
 )
 def test_how_an_output_differs(datatype: str, got: bytes | None, wanted: bytes, words: str | None) -> None:
@@ -358,4 +373,7 @@ def test_outputs_of_responses_of_grpc() -> None:
 
     typed.outputs[0].datatype = "UINT8"
     typed.outputs[0].contents.int_contents.append(-5)
+    assert called(typed)["OUT"].wire() is None
+
+    typed.outputs[0].datatype = "INT33"
     assert called(typed)["OUT"].wire() is None

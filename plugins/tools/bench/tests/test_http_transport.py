@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tritonpy_bench import BenchError
+from tritonpy_bench.answers import Reader
 from tritonpy_bench.calls import Place
 from tritonpy_bench.http_transport import HttpTransport
 
@@ -32,7 +34,7 @@ class Waiting:
 
 
 @asynccontextmanager
-async def serving(answers: list[bytes | None], **options: bool) -> AsyncIterator[HttpTransport]:
+async def serving(answers: list[bytes | None], **options: Any) -> AsyncIterator[HttpTransport]:
     """A transport to a server that answers each line with the next of the answers; None closes."""
     writers = []
 
@@ -81,6 +83,17 @@ async def test_answers_and_what_comes_after_them(answer: bytes | None, expected:
 
     assert error == expected if expected is None else str(error).startswith(expected)
     assert again is None
+
+
+async def test_an_answer_of_lists_too_deep_to_read_ends_its_request() -> None:
+    body = b"[" * 200_000
+    deep = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with serving([deep, OK], reader=Reader({})) as transport:
+        error, _ = await ask(transport)
+        again, _ = await ask(transport)
+
+    assert str(error).startswith("what the server answered is no response: [[[")
+    assert again == "what the server answered is no response: {}"
 
 
 async def test_a_connection_that_the_server_closes_after_an_answer_is_not_used_again() -> None:

@@ -68,6 +68,8 @@ class Expected:
             got, wanted = _elements(self.datatype, wire), _elements(self.datatype, self.wire)
         except (ValueError, TritonError):  # what came is of another datatype than the metadata says
             return f"has {len(wire)} bytes, expected {len(self.wire)} of {self.datatype}"
+        if not got and not wanted:  # bytes that are no element
+            return f"has {len(wire)} bytes, expected {len(self.wire)} of {self.datatype}"
         if len(got) != len(wanted):
             return f"has {len(got)} elements, expected {len(wanted)}"
         # Elements may be equal where bytes are not, as 0.0 and -0.0 are.
@@ -176,5 +178,5 @@ def _wire(facts: TensorFacts, elements: Sequence[object]) -> bytes | None:
     """Elements in the protocol's binary form; None if they are not of their datatype."""
     try:
         return wire_of(facts, elements, "response")
-    except BenchError:
+    except (BenchError, KeyError):  # also of a datatype that nobody knows
         return None

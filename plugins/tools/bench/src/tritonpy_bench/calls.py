@@ -42,6 +42,14 @@ class Call(Protocol):
         """
 
 
+def looked_at(call: Call, outputs: Outputs) -> str | None:
+    """Let a call look at a response; what is wrong with it, whatever it holds."""
+    try:
+        return call.read(outputs)
+    except Exception as error:  # a request that is lost would never end
+        return f"what the server answered cannot be read: {error!r}"
+
+
 class Loop(Protocol):
     """Sends requests at its pace.
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import ngh2
-from google.protobuf.message import DecodeError
 from ngh2 import events
 from ngh2.exceptions import NGH2Error
 from tritonpy.frontends.grpc.status import Status
@@ -18,7 +17,7 @@ from tritonpy.protos import messages
 from tritonpy.protos.pool import SERVICE_NAME
 
 from tritonpy_bench.answers import called
-from tritonpy_bench.calls import Call, Place
+from tritonpy_bench.calls import Call, Place, looked_at
 from tritonpy_bench.errors import BenchError
 
 CALLS_OF_A_CONNECTION = 6
@@ -26,6 +25,9 @@ CALLS_OF_A_CONNECTION = 6
 
 HEAD_BYTE_SIZE = 5
 """Bytes before each message: whether it is compressed, and its length."""
+
+NO_RESPONSE = "what the server answered is no response"
+"""Of messages that are none."""
 
 _SWEEP_S = 1.0
 _WINDOW = 1 << 24
@@ -315,10 +317,10 @@ class _ReadConnection(Connection):
         if error is None and call is not None:
             try:
                 outputs = called(messages.ModelInferResponse.FromString(bytes(message[HEAD_BYTE_SIZE:])))
-            except DecodeError:
-                error = "what the server answered is no response"
+            except Exception:  # a server may answer anything, and no request may be lost for it
+                error = NO_RESPONSE
             else:
-                error = call.read(outputs)
+                error = looked_at(call, outputs)
         super()._answer(stream, error, came_ns)
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import httptools
 
 from tritonpy_bench.answers import Reader
-from tritonpy_bench.calls import Call, Place
+from tritonpy_bench.calls import Call, Place, looked_at
 from tritonpy_bench.errors import BenchError
 
 _SWEEP_S = 1.0
@@ -217,9 +217,9 @@ def _read(call: Call, reader: Reader, body: bytes, head_byte_size: int | None = 
             outputs = reader.generated(body)
         else:
             outputs = reader.infer(body, head_byte_size)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except Exception:  # a server may answer anything, and no request may be lost for it
         return f"what the server answered is no response: {body[:80].decode(errors='replace')}"
-    return call.read(outputs)
+    return looked_at(call, outputs)
 
 
 def _error(body: bytes) -> str:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
+from google.protobuf.message import DecodeError
 from ngh2 import events
 from ngh2.exceptions import NGH2Error
 from tritonpy.protos import messages
 
 from tritonpy_bench.answers import Outputs, called
-from tritonpy_bench.calls import Call, Place
+from tritonpy_bench.calls import Call, Place, looked_at
 from tritonpy_bench.errors import BenchError
-from tritonpy_bench.grpc_transport import HEAD_BYTE_SIZE, Connection, GrpcTransport, request_headers
+from tritonpy_bench.grpc_transport import (
+    HEAD_BYTE_SIZE,
+    NO_RESPONSE,
+    Connection,
+    GrpcTransport,
+    request_headers,
+)
 
 _CANCEL = 8
 _NEVER = 1 << 62
-_ERROR_TAG = 0x0A  # of the field `error_message`
+_ERROR_TAG = b"\n"  # of the field `error_message`
 # The parameter of a response after which no other follows, as every protobuf library writes it.
 _FINAL = b"triton_final_response\x12\x02\x08\x01"
 
@@ -137,25 +145,33 @@ class _Stream:
         call, came_ns = self._call, self._connection.came_ns
         if call is None:
             return  # of a request that has failed
-        if message and message[0] == _ERROR_TAG:
+        is_error, is_final = message[:1] == _ERROR_TAG, _FINAL in message
+        if not (is_error or is_final or self._reads):
+            call.responded(came_ns)
+            return
+        try:
+            response = messages.ModelStreamInferResponse.FromString(message)
+        except DecodeError:
+            is_error, text = True, NO_RESPONSE
+        else:
+            text = response.error_message
+        if is_error:
             self._call = None
             # More may come for the failed request: another stream takes the next one.
             self._connection.reset(self._number, _CANCEL)
-            call.answered(messages.ModelStreamInferResponse.FromString(message).error_message, came_ns)
+            call.answered(text, came_ns)
             return
-        if _FINAL not in message:
-            self._look(call, message)
+        if not is_final or response.infer_response.outputs:
+            self._look(call, response.infer_response)
             call.responded(came_ns)
+        if not is_final:
             return
-        if messages.ModelStreamInferResponse.FromString(message).infer_response.outputs:
-            self._look(call, message)
-            call.responded(came_ns)
         self._call = None
         self._idle.append(self)
         call.answered(self._error, came_ns)
 
-    def _look(self, call: Call, message: bytes) -> None:
+    def _look(self, call: Call, response: Any) -> None:  # Any: a message `ModelInferResponse`
         """Let the call look at a response."""
         if self._reads:
-            response = messages.ModelStreamInferResponse.FromString(message).infer_response
-            self._error = self._error or call.read(called(response))
+            wrong = looked_at(call, called(response))
+            self._error = self._error or wrong
