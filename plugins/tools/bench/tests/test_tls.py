@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 from tritonpy.cli.main import main
 from tritonpy_bench import BenchError, Load, Stability, TlsFiles, measure
 from tritonpy_bench.load import Endpoint, Protocol
@@ -135,6 +137,48 @@ def test_a_client_without_a_certificate_is_told(secure: Secure) -> None:
 def test_files_that_are_none(protocol: Protocol, files: TlsFiles, words: str) -> None:
     with pytest.raises(BenchError, match=words):
         measure(Load(model="echo", url="localhost:1", protocol=protocol, tls=files), COUNTED)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_a_key_that_is_encrypted_is_refused_and_nobody_asked_for_its_passphrase(
+    secure: Secure, tmp_path: Path, protocol: Protocol, is_apart: bool
+) -> None:
+    assert secure.files.certificate is not None
+    assert secure.files.key is not None
+    plain = serialization.load_pem_private_key(secure.files.key.read_bytes(), None)
+    encrypted = plain.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    certificate, key = tmp_path / "client.pem", tmp_path / "key.pem"
+    certificate.write_bytes(secure.files.certificate.read_bytes() + (b"" if is_apart else encrypted))
+    key.write_bytes(encrypted)
+    files = TlsFiles(secure.files.ca, certificate, key if is_apart else None)
+    name = f"--tls-key '{key}'" if is_apart else f"the key in --tls-cert '{certificate}'"
+
+    with pytest.raises(BenchError, match=f"{re.escape(name)} is encrypted; give a key without a passphrase"):
+        measure(Load(model="echo", url="localhost:1", protocol=protocol, tls=files), COUNTED)
+
+
+@pytest.mark.parametrize(("url", "is_tls"), [("{}", True), ("https://{}", True), ("http://{}", False)])
+def test_http_beside_grpc_is_encrypted_as_its_url_and_the_files_say(
+    secure: Secure, url: str, is_tls: bool
+) -> None:
+    load = Load(
+        model="echo",
+        url=secure.urls["grpc"],
+        protocol="grpc",
+        http_url=url.format(secure.urls["http"]),
+        tls=secure.files,
+    )
+
+    if is_tls:
+        assert sum(measure(load, COUNTED).server[0].closed.values()) == 4
+    else:
+        with pytest.raises(BenchError):
+            measure(load, COUNTED)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ class _Range(click.ParamType[Any]):
 @click.option(
     "--http-url",
     metavar="HOST:PORT",
-    help="With gRPC: where HTTP is, which alone tells why batches closed.",
+    help="With gRPC: where HTTP is, which alone tells why batches closed; with files for TLS it is "
+    "encrypted, too, unless this begins with http://.",
 )
 @click.option(
     "--concurrency-range",

@@ -100,8 +100,8 @@ class GrpcTarget:
 
 
 def _http_of(load: Load) -> HttpTarget | None:
-    """The HTTP side of the server of a load; files for TLS are for it where its URL says https."""
+    """The HTTP side of the server of a load; files for TLS are for it, too, unless its URL says http."""
     if not load.http_url:
         return None
-    is_tls = load.http_url.startswith("https://")
+    is_tls = not load.http_url.startswith("http://")
     return HttpTarget(load.http_url, load.timeout_s, None, load.tls if is_tls else TlsFiles())

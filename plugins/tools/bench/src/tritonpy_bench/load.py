@@ -73,7 +73,7 @@ class Load:
         batch_size: rows of each request; models without a batch dimension take 1.
         inputs: what is in them.
         http_url: where a server whose `url` is that of gRPC is asked what only HTTP tells, such as why
-            batches closed; None for nowhere.
+            batches closed; None for nowhere. Encrypted with files for TLS unless it begins with `http://`.
         headers: of HTTP, or metadata of gRPC, sent with each request.
         parameters: of each request.
         endpoint: to what they are sent; decoupled models need one that streams.

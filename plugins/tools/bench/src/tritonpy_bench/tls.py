@@ -31,7 +31,7 @@ class TlsFiles:
         """What encrypts a connection, with the protocols that are offered inside it.
 
         Raises:
-            BenchError: a file is not there, or is none of these.
+            BenchError: a file is not there, or is none of these, or the key is encrypted.
         """
         try:
             context = ssl.create_default_context(cafile=self.ca)
@@ -42,12 +42,24 @@ class TlsFiles:
         if self.certificate is not None:
             key = f" with --tls-key '{self.key}'" if self.key is not None else ""
             try:
-                context.load_cert_chain(self.certificate, self.key)
+                context.load_cert_chain(self.certificate, self.key, self._passphrase)
             except (OSError, ssl.SSLError) as error:
                 raise BenchError(f"--tls-cert '{self.certificate}'{key}: {_why(error)}") from None
         if protocols:
             context.set_alpn_protocols(list(protocols))
         return context
+
+    def _passphrase(self) -> str:
+        """Refuse: OpenSSL would stop and ask the terminal for it."""
+        name = (
+            f"--tls-key '{self.key}'"
+            if self.key is not None
+            else f"the key in --tls-cert '{self.certificate}'"
+        )
+        raise BenchError(
+            f"{name} is encrypted; give a key without a passphrase, as "
+            "`openssl pkey -in KEY -out FILE` writes it"
+        )
 
     def contents(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """What is in the files of the authority, the key and the certificate, as grpcio takes them.
