@@ -77,7 +77,7 @@ def test_each_configuration_is_tried_and_the_best_one_is_applied_on_request(
     status, _, err = run(*tried, "--in-process")
 
     assert status == 1
-    assert "of another search: models differ. Give another file" in err
+    assert "of another search: models differ. Give another folder" in err
 
 
 def test_a_server_of_its_own_tells_memory_processor_and_batch_sizes(
@@ -188,7 +188,8 @@ def test_models_that_a_python_model_calls_are_found_and_searched_with_it(
                 for request in requests:
                     tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
                     call = pb_utils.InferenceRequest(
-                        model_name="called", requested_output_names=["OUTPUT0"], inputs=[tensor]
+                        model_name="called", requested_output_names=["OUTPUT0"], inputs=[tensor],
+                        trace=request.trace(),
                     )
                     responses.append(pb_utils.InferenceResponse(call.exec().output_tensors()))
                 return responses
@@ -206,6 +207,7 @@ def test_models_that_a_python_model_calls_are_found_and_searched_with_it(
     assert status == 0, err
     document = json.loads(out)
     assert set(document["configurations"]) == {"caller", "called"}
+    assert "model 'called' is searched, too: caller called it" in err
     # The second one is the configuration of now.
     assert sorted(trial["choice"]["called.instances"] for trial in document["trials"]) == [1, 2]
 

@@ -63,3 +63,7 @@ def test_a_search_for_tokens(
 
     assert main([*words, "--objective=tokens", "--fresh"]) == 1
     assert "objective 'tokens': nothing was measured of it" in capsys.readouterr().err
+
+    assert main([*words, "--tokens=OUTT", "--objective=tokens", "--fresh"]) == 1
+    err = capsys.readouterr().err
+    assert err.strip().endswith("--tokens 'OUTT': model 'square' has the outputs OUT"), err

@@ -16,6 +16,8 @@ from tritonpy_analyze.space import Choice, Value
 JsonObject = dict[str, Any]  # Any: JSON
 
 _FORM = 1
+_TOLD = frozenset({"settled"})
+"""What the first line has for its readers; a search is the same one where it differs."""
 
 
 class Checkpoint:
@@ -56,10 +58,11 @@ class Checkpoint:
             raise InvalidArg(f"'{self.path}' is no checkpoint: expected a JSON object on each line") from exc
         if not found:
             return 0
-        if differing := [key for key in {**head, **found[0]} if head.get(key) != found[0].get(key)]:
+        keys = {**head, **found[0]}.keys() - _TOLD
+        if differing := [key for key in keys if head.get(key) != found[0].get(key)]:
             raise InvalidArg(
                 f"checkpoint '{self.path}' is of another search: {', '.join(sorted(differing))} differ. Give "
-                f"another file with --checkpoint, or begin anew with --fresh"
+                f"another folder with --work-dir, or begin anew with --fresh"
             )
         self.trials = found[1:]
         return length

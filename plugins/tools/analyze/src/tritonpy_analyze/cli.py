@@ -102,7 +102,7 @@ def cli_commands(group: click.Group) -> None:
     "--tokens",
     default="",
     metavar="OUTPUT",
-    help="Count the elements of an output, as those of language models, for the metrics of tokens.",
+    help="Count the elements of an output, which each model has, for the metrics of tokens.",
 )
 @click.option(
     "--window",

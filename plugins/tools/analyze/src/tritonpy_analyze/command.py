@@ -160,7 +160,19 @@ def _launcher(wishes: Wishes) -> Iterator[tuple[Launcher, dict[str, AnalyzedMode
 def _workload(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Workload:
     names = tuple(wishes.names)
     streams = streaming(models, names) if models else frozenset[str]()
+    if wishes.tokens and models:
+        _check_tokens(wishes.tokens, [models[name] for name in names])
     return Workload(names, wishes.batch_size, wishes.inputs, streaming=streams, tokens=wishes.tokens)
+
+
+def _check_tokens(tokens: str, asked: Sequence[AnalyzedModel]) -> None:
+    """Refuse an output that a model does not have, before a server is started for it."""
+    for model in asked:
+        outputs = [each["name"] for each in (model.settled or model.config).get("output", ())]
+        if outputs and tokens not in outputs:  # without any, only a load tells them
+            raise InvalidArg(
+                f"--tokens '{tokens}': model '{model.name}' has the outputs {', '.join(outputs)}"
+            )
 
 
 def _may_call(wishes: Wishes, models: dict[str, AnalyzedModel]) -> bool:
@@ -195,7 +207,9 @@ def _called(wishes: Wishes, workload: Workload, models: dict[str, AnalyzedModel]
             found = {*called_models(target, list(models), _DISCOVERY_S)}
         # The server has ended, so that all traces are in their file. They say who calls whom, where calls
         # hand their trace on; the statistics know of all calls.
-        calls = calls_in(read_trace(traces.read_bytes(), str(traces))) if traces.exists() else {}
+        # Of as many traces as were asked for, the file has a number.
+        files = [file for file in (traces, traces.with_name(f"{traces.name}.0")) if file.exists()]
+        calls = calls_in(*(read_trace(file.read_bytes(), str(file)) for file in files))
         found.update(called_by(list(models), calls))
     for name in sorted(found):
         callers = sorted(caller for caller, called in calls.items() if name in called)
@@ -222,6 +236,8 @@ def _checkpoint(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Checkpoint 
     place = wishes.remote or ("in process" if wishes.in_process else "processes")
     subject = {
         "models": {name: model.config for name, model in models.items()},
+        # What a load makes of those: not what is searched, but by it what is served later can be recognized.
+        "settled": {name: model.settled for name, model in models.items() if model.settled},
         "asked": list(wishes.names),
         "server": [place, *wishes.serve_options],
         "batch_size": wishes.batch_size,

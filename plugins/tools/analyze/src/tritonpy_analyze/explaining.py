@@ -86,9 +86,9 @@ def explain(
         wanted_s = seconds or (LOOK_S if load else 0.0)
         if load:
             _check_load(client, model, version)
+        measured = _measured(client, model, analysis, load)  # refused before a load is brought
         found = look_twice(client, model, version, wanted_s, bring)
         steps = _steps(client, found)
-        measured = _measured(client, model, analysis, load)
     if as_json:
         click.echo(json.dumps([_json(facts, brought, load, measured) for facts in found], indent=2))
         return
@@ -109,9 +109,17 @@ def _measured(client: HttpClient, model: str, folder: Path | None, load: int) ->
     try:
         return read_measured(place, model, served, load)
     except TritonError as exc:
-        raise click.ClickException(exc.message) from exc
+        problem = exc.message
     except OSError as exc:
-        raise click.ClickException(f"--analysis '{place}': {CHECKPOINT}: {exc.strerror}") from exc
+        problem = f"{CHECKPOINT}: {exc.strerror}"
+    if folder is None:  # nobody asked for it
+        click.echo(
+            f"corectl explain: what corectl analyze measured is left out: {problem}; --analysis names "
+            f"another folder",
+            err=True,
+        )
+        return None
+    raise click.ClickException(f"--analysis '{place}': {problem}")
 
 
 def _check_load(client: HttpClient, model: str, version: str) -> None:

@@ -145,6 +145,8 @@ def _set_path(config: JsonObject, path: str, value: Value) -> None:
 def current(config: JsonObject, name: str, backend: str = "") -> Value:
     """The value that a setting has in a configuration; None where it says nothing."""
     parameters = config.get("parameters", {})
+    if name.startswith("config."):
+        return _at_path(config, name.removeprefix("config."))
     if name == "instances":
         groups = config.get("instance_group") or [{}]
         return int(groups[0].get("count", 1))
@@ -162,3 +164,12 @@ def current(config: JsonObject, name: str, backend: str = "") -> Value:
     if name == "preferred_batch_size" and batching.get("preferred_batch_size"):
         return tuple(batching["preferred_batch_size"])
     return None
+
+
+def _at_path(config: JsonObject, path: str) -> Value:
+    place: Any = config  # Any: JSON
+    for part in path.split("."):
+        place = place.get(part) if isinstance(place, dict) else None
+    if isinstance(place, list):
+        return tuple(place) if not any(isinstance(each, dict | list) for each in place) else None
+    return None if isinstance(place, dict) else place
