@@ -187,6 +187,7 @@ def test_a_better_one_is_found_though_many_do_more(tmp_path: Path) -> None:
             True,
             {**CONFIG, "dynamic_batching": {"preserve_ordering": True}},
         ),
+        ("instances", 2, {**CONFIG, "instance_group": [{"name": "m_0", "count": 2}]}),
         ("preferred_batch_size", None, {**CONFIG, "dynamic_batching": {"preferred_batch_size": [8]}}),
         ("parameters.alpha", 0.5, {**CONFIG, "parameters": {"alpha": {"string_value": "0.5"}}}),
     ],

@@ -79,4 +79,6 @@ def _complete(config: JsonObject, name: str) -> JsonObject:
         return config
     message.name = name
     normalize(message)
+    for group in message.instance_group:
+        group.name = ""  # the default one depends on whether a configuration has groups at all
     return config_to_dict(message)
