@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -100,6 +101,24 @@ def test_messages_come_though_nothing_changes_and_without_the_index(channel: grp
     index = [next(messages).has_index for _ in range(3)]
 
     assert index == [True, False, False]
+
+
+def test_no_report_waits_for_a_storage_that_does_not_answer(
+    server: Server, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def silent() -> Any:
+        asked.append(None)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(server.runtime.dataplane._control._listed, "get", silent)
+    messages = watch(channel)
+
+    told = [next(messages) for _ in range(8)]
+
+    assert {entry.name for entry in told[0].index} >= {"echo", "slow", "seq"}
+    assert not asked
 
 
 def test_requests_under_way_are_counted(server: Server, channel: grpc.Channel) -> None:

@@ -225,13 +225,12 @@ def test_one_that_is_silent_gets_nothing_that_another_can_have() -> None:
     assert share(view, "a") == 1.0
 
 
-def test_what_is_loaded_anew_goes_on_serving_and_an_index_counts_once() -> None:
+def test_an_index_counts_until_another_one_comes() -> None:
     first = Report(WatchResponse(has_index=True, index=[entry("m", "READY"), entry("n", "LOADING")]))
     second = Report(WatchResponse())
     second.keep_index(first)
 
     assert first.models == second.models == {"m": frozenset("1")}
-    assert second.loading == {"n": frozenset("1")}
 
 
 def entry(name: str, state: str) -> IndexEntry:

@@ -201,10 +201,6 @@ class Prober:
         if report.models is not None and report.is_taking and not report.is_taken:
             report.is_taken = True
             models = dict(report.models)
-            for name, versions in report.loading.items():  # what serves goes on while it is loaded anew
-                kept = versions & replica.models.get(name, versions - versions)
-                if kept:
-                    models[name] = models.get(name, frozenset()) | kept
             has_changed = models != replica.models
             replica.facts = {name: replica.facts[name] for name in models if name in replica.facts}
             replica.facts |= report.facts

@@ -130,36 +130,30 @@ class Report:
         is_taking: it takes new requests.
         unready: why not, as a part of a sentence.
         models: versions that are ready, by name; None until it has told.
-        loading: versions that are being loaded, by name.
         facts: of the models that are ready.
         is_taken: what it says of models has been noted.
     """
 
-    __slots__ = ("facts", "is_taken", "is_taking", "loading", "models", "server_id", "unready")
+    __slots__ = ("facts", "is_taken", "is_taking", "models", "server_id", "unready")
 
     def __init__(self, message: WatchResponse) -> None:
         self.server_id = message.server_id
         self.is_taking = message.is_taking
         self.unready = f"is not ready: {message.unready_reason}"
         self.models: dict[str, frozenset[str]] | None = None
-        self.loading: dict[str, frozenset[str]] = {}
         self.facts: dict[str, ModelFacts] = {}
         self.is_taken = False
         if message.has_index:
             models: dict[str, set[str]] = {}
-            loading: dict[str, set[str]] = {}
             for entry in message.index:
                 if entry.state == "READY":
                     models.setdefault(entry.name, set()).add(entry.version)
                     self.facts[entry.name] = ModelFacts(
                         entry.is_sequence, entry.max_sequence_idle_us / 1e6, entry.retry_on_replica_loss
                     )
-                elif entry.state == "LOADING":
-                    loading.setdefault(entry.name, set()).add(entry.version)
             self.models = {name: frozenset(versions) for name, versions in models.items()}
-            self.loading = {name: frozenset(versions) for name, versions in loading.items()}
 
     def keep_index(self, before: Report) -> None:
         """Have the models that were told before: nothing of them has changed."""
-        self.models, self.loading, self.facts = before.models, before.loading, before.facts
+        self.models, self.facts = before.models, before.facts
         self.is_taken = before.is_taken

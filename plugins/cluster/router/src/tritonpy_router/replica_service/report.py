@@ -22,7 +22,7 @@ _INDEX_EVERY_S = 0.25
 
 @dataclass(slots=True)
 class _Index:
-    """The versions that the server knows, as they were last.
+    """The versions that take requests, as they were last.
 
     Attributes:
         number: grows with each change.
@@ -125,7 +125,8 @@ class Reports:
             return
         index.read_s, index.loaded = now_s, loaded
         try:
-            found = await self._dataplane.repository_index()
+            # Of what serves alone: other rows are found by listing the storage, for which no report waits.
+            found = await self._dataplane.repository_index(ready=True)
         except TritonError:
             found = []  # the server has no repository, which is why it is not ready
         if found != index.rows or not index.number:
