@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +18,15 @@ from tritonpy_router.membership import FileMembership
 from tritonpy_router.model_facts import ModelFacts
 from tritonpy_router.picking import POLICIES
 from tritonpy_router.probe import Prober
-from tritonpy_router.protos import DesiredModel, IndexEntry, WatchResponse
+from tritonpy_router.protos import ApplyRequest, DesiredModel, IndexEntry, WatchResponse
 from tritonpy_router.replica import Place, Replica
-from tritonpy_router.replica_watch import Report
+from tritonpy_router.replica_client import ReplicaClient
+from tritonpy_router.replica_watch import ReplicaWatch, Report
 from tritonpy_router.scan import Asked
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.view import View
 from tritonpy_router.wishes import Wanted
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .conftest import BODY, ECHO, RouterThread, asked
 
@@ -130,6 +132,83 @@ def test_loads_reach_all_with_their_revision_and_those_that_join_later(
     direct = asked(f"127.0.0.1:{one.http_port}", "/v2/repository/models/nobody/load", b"")
     assert (failed[0], failed[2]) == (direct[0], direct[2])
     assert len({_revision(server) for server in (one, two)}) == 1
+
+
+class Swallower:
+    """Passes bytes on to a port until it is told to lose them, for the connections that there are then."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._flows: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
+        self.count = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.count += 1
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, back]
+        for source, sink in ((reader, back), (there, writer)):
+            self._flows.append(asyncio.create_task(self._pass(source, sink)))
+
+    async def _pass(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+
+    def swallow(self) -> None:
+        for flow in self._flows:
+            flow.cancel()
+
+    async def close(self) -> None:
+        self.swallow()
+        await asyncio.gather(*self._flows, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
+
+def test_a_connection_that_was_lost_without_a_word_is_replaced(make_telling: Make) -> None:
+    _, place = make_telling("a", "echo")
+
+    async def check() -> None:
+        swallower = Swallower(place.replica_port)
+        async with (
+            await asyncio.start_server(swallower.accept, "127.0.0.1", 0) as port,
+            asyncio.timeout(DEADLINE_S),
+        ):
+            replica = Replica(place)
+            client = ReplicaClient(place, port.sockets[0].getsockname()[1], TOKEN, None)
+            clock = asyncio.get_running_loop().time
+            watch = ReplicaWatch(replica, client, clock, _ignore, silent_s=0.5)
+            following = asyncio.create_task(watch.run())
+            await asyncio.to_thread(until, lambda: replica.heard_s is not None)
+            before = swallower.count
+            swallower.swallow()
+            await asyncio.to_thread(until, lambda: replica.heard_s is None)
+            await asyncio.to_thread(until, lambda: replica.heard_s is not None)
+            answer = await client.apply(ApplyRequest(models=[DesiredModel(name="echo", revision=1)]), 60.0)
+            assert swallower.count > before
+            assert [model.code for model in answer.models] == [0]
+            following.cancel()
+            await asyncio.wait([following])
+            await swallower.close()
+
+    asyncio.run(check())
+
+
+async def _ignore(replica: Replica, report: Report) -> None:
+    pass
+
+
+def test_calls_of_a_replica_that_hangs_are_ended_with_its_requests() -> None:
+    view, _, a, _ = two()
+    ended: list[Any] = []
+    prober = Prober(view, 1.0, None, {}, ended.append, lambda: None, _ignore)  # type: ignore[arg-type]
+    prober._watches[a] = SimpleNamespace(client=SimpleNamespace(drop=lambda: ended.append("calls")))  # type: ignore[assignment]
+
+    for misses in (1, 2, 3, 4):
+        prober._missed(a, TimeoutError(), misses)
+
+    assert ended == [a, "calls"]
 
 
 def line(place: Place) -> str:

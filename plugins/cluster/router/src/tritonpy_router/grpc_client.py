@@ -348,6 +348,10 @@ class GrpcPool:
     def close(self) -> None:
         """Close each connection when its calls are over."""
         self._is_closed = True
+        self.retire()
+
+    def retire(self) -> None:
+        """Give new calls another connection; those that are open close when their calls are over."""
         for connection in list(self._open):
             connection.close()
 

@@ -181,6 +181,8 @@ class Prober:
         reason = f"does not answer: {exc or type(exc).__name__}"
         if misses == _MISSES and not refuses:
             self._on_hung(replica)
+            if (watch := self._watches.get(replica)) is not None:
+                watch.client.drop()
         if replica.is_ready and (misses >= _MISSES or refuses):
             _log.warning("replica '%s' %s", replica.name, reason)
             self._view.gone(replica, reason)

@@ -78,6 +78,14 @@ class ReplicaClient:
             raise ReplicaCallError(Status.INTERNAL, "it has answered nothing")
         return answers[0]
 
+    def retire(self) -> None:
+        """Make the next call on another connection; what is under way goes on."""
+        self._pool.retire()
+
+    def drop(self) -> None:
+        """End all calls; new ones can be made."""
+        self._pool.drop()
+
     def close(self) -> None:
         """End all calls."""
         self._pool.close()

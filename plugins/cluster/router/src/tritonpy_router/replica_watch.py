@@ -16,6 +16,8 @@ from tritonpy_router.replica_client import ReplicaCallError, ReplicaClient
 _log = logging.getLogger("tritonpy.router")
 
 INTERVAL_MS = 250
+_SILENT_S = 5.0
+"""After which a call is made anew: its connection may have been lost without a word."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
 _SETTLED = frozenset((Status.UNAUTHENTICATED, Status.UNIMPLEMENTED, Status.PERMISSION_DENIED))
 """Ends that mean the same a moment later."""
@@ -31,6 +33,7 @@ class ReplicaWatch:
         on_report: awaited with each report, one after the other, of which those that are out of date when
             their turn comes are left out.
         interval_ms: in which it is to tell something.
+        silent_s: for which it may tell nothing before it is asked over HTTP, and the call is made anew.
 
     Attributes:
         client: as given.
@@ -44,11 +47,14 @@ class ReplicaWatch:
         now_s: Callable[[], float],
         on_report: Callable[[Replica, Report], Awaitable[None]],
         interval_ms: int = INTERVAL_MS,
+        silent_s: float = _SILENT_S,
     ) -> None:
         self._replica = replica
         self._now_s = now_s
         self._on_report = on_report
         self._interval_ms = interval_ms
+        self._silent_s = silent_s
+        self._silence = asyncio.timeout(None)
         self._came: Report | None = None
         self._has_come = asyncio.Event()
         self._fault = ""
@@ -73,7 +79,12 @@ class ReplicaWatch:
         """Follow until the call ends; True if the next one would end likewise."""
         handing_on = asyncio.get_running_loop().create_task(self._hand_on())
         try:
-            await self.client.watch(self._interval_ms, self._take)
+            async with asyncio.timeout(self._silent_s) as self._silence:
+                await self.client.watch(self._interval_ms, self._take)
+        except TimeoutError:
+            self.tried.set()
+            self._tell(f"it has told nothing for {self._silent_s:g} s")
+            self.client.retire()
         except ReplicaCallError as exc:
             self.tried.set()
             self._tell(str(exc))
@@ -94,6 +105,7 @@ class ReplicaWatch:
 
     def _take(self, message: WatchResponse) -> None:
         replica = self._replica
+        self._silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
         if replica.heard_s is None:
             _log.info("replica '%s' tells how it is", replica.name)
             self._fault = ""
