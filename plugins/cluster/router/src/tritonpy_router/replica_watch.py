@@ -105,7 +105,8 @@ class ReplicaWatch:
 
     def _take(self, message: WatchResponse) -> None:
         replica = self._replica
-        self._silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
+        if not self._silence.expired():
+            self._silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
         if replica.heard_s is None:
             _log.info("replica '%s' tells how it is", replica.name)
             self._fault = ""
@@ -130,7 +131,10 @@ class ReplicaWatch:
             await self._has_come.wait()
             self._has_come.clear()
             if self._came is not None:
-                await self._on_report(self._replica, self._came)
+                try:
+                    await self._on_report(self._replica, self._came)
+                except Exception:  # the next report may go well
+                    _log.exception("what replica '%s' tells cannot be taken up", self._replica.name)
                 self.tried.set()
 
 
