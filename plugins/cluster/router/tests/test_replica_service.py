@@ -159,6 +159,21 @@ def test_a_load_and_an_unload_are_applied_once_and_told_to_those_who_watch(chann
     assert gone.server_id == said.server_id
 
 
+def test_what_a_load_has_changed_of_a_model_that_serves_is_told(channel: grpc.Channel) -> None:
+    config = json.dumps(ECHO)
+    retried = json.dumps({**ECHO, "parameters": {"retry_on_replica_loss": {"string_value": "true"}}})
+    messages = watch(channel)
+    files = {"file:1/model": b"x"}
+    apply(channel, DesiredModel(name="again", revision=1, config=config, files=files))
+    first(messages, lambda said: any(entry.name == "again" for entry in said.index))
+
+    apply(channel, DesiredModel(name="again", revision=2, config=retried, files=files))
+
+    entries = (entry for said in messages for entry in said.index if entry.name == "again")
+    assert next(entries).retry_on_replica_loss
+    apply(channel, DesiredModel(name="again", revision=3, action=DesiredModel.UNLOAD))
+
+
 def test_a_wish_that_is_older_than_one_that_was_met_is_refused(channel: grpc.Channel) -> None:
     apply(channel, DesiredModel(name="echo", revision=20))
 

@@ -199,6 +199,33 @@ async def _ignore(replica: Replica, report: Report) -> None:
     pass
 
 
+def test_a_report_that_cannot_be_taken_up_does_not_keep_later_ones_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check() -> None:
+        taken = []
+
+        async def take(replica: Replica, report: Report) -> None:
+            taken.append(report.server_id)
+            if len(taken) == 1:
+                raise RuntimeError("out of order")
+
+        watch = ReplicaWatch(Replica(Place("a", "a", 1, 2)), None, lambda: 0.0, take)  # type: ignore[arg-type]
+        handing_on = asyncio.create_task(watch._hand_on())
+        for number in ("1", "2"):
+            watch._came = Report(WatchResponse(server_id=number))
+            watch._has_come.set()
+            for _ in range(4):
+                await asyncio.sleep(0)
+        handing_on.cancel()
+        await asyncio.wait([handing_on])
+        assert taken == ["1", "2"]
+        assert watch.tried.is_set()
+
+    asyncio.run(check())
+    assert "out of order" in caplog.text
+
+
 def test_calls_of_a_replica_that_hangs_are_ended_with_its_requests() -> None:
     view, _, a, _ = two()
     ended: list[Any] = []
@@ -366,7 +393,7 @@ class HeldProber:
     def client(self, replica: Replica) -> None:
         return None
 
-    async def look(self, replica: Replica) -> None:
+    async def look(self, replica: Replica, changed: str = "") -> None:
         pass
 
     async def ask(self, *_: Any) -> tuple[int, bytes]:
@@ -412,3 +439,18 @@ def test_connections_to_a_replica_that_left_are_kept_by_nobody() -> None:
         assert late.http._is_closed
 
     asyncio.run(check())
+
+
+def test_what_a_load_changes_of_a_model_is_known_when_it_is_answered(
+    make_server: Make, make_router: Make
+) -> None:
+    router = make_router(make_server("echo"), probe_interval_s=60)
+
+    loaded = asked(
+        router.http,
+        "/v2/repository/models/echo/load",
+        load_body(parameters={"retry_on_replica_loss": {"string_value": "true"}}),
+    )[0]
+
+    assert loaded == 200
+    assert router.call(lambda: replica_of(router, "a").facts["echo"].is_retriable)

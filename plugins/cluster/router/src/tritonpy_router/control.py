@@ -191,7 +191,7 @@ class Control:
         if len(failed) < len(replicas):
             self._keep(model, wanted)
             fault = await self._share(model, wanted)
-        await asyncio.gather(*(self._look(replica) for replica in replicas))
+        await asyncio.gather(*(self._look(replica, model) for replica in replicas))
         if failed:
             raise _joined(failed, len(replicas))
         if fault is not None:
@@ -288,10 +288,10 @@ class Control:
             return None
         return TritonError.with_code(_CODE_OF.get(outcome.code, ErrorCode.UNAVAILABLE), outcome.message)
 
-    async def _look(self, replica: Replica) -> None:
+    async def _look(self, replica: Replica, model: str) -> None:
         """See at once what a change has come to: the next request may be for it."""
         try:
-            await self._prober.look(replica)
+            await self._prober.look(replica, model)
         except _FAULTS as exc:
             _log.debug("replica '%s' does not answer: %s", replica.name, exc)
 

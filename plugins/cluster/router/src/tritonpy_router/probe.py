@@ -100,8 +100,12 @@ class Prober:
         if self._session is not None:
             await self._session.close()
 
-    async def look(self, replica: Replica) -> None:
+    async def look(self, replica: Replica, changed: str = "") -> None:
         """Ask a replica for everything now.
+
+        Args:
+            replica: is asked.
+            changed: a model whose configuration may be another one; "" for none.
 
         Raises:
             aiohttp.ClientError, TimeoutError, ValueError: it does not answer, or not in JSON.
@@ -112,7 +116,7 @@ class Prober:
         if is_ready and not was_ready:
             await self._catch_up(replica)
         if is_ready:
-            await self._read_index(replica)
+            await self._read_index(replica, changed)
         if is_ready != was_ready:
             self._note_readiness(replica, is_ready, _reason(body))
 
@@ -217,7 +221,7 @@ class Prober:
         if not takes_requests(status, body):
             await self.look(replica)
 
-    async def _read_index(self, replica: Replica) -> None:
+    async def _read_index(self, replica: Replica, anew: str) -> None:
         status, body = await self.ask(replica.place, "POST", "/v2/repository/index", b'{"ready":true}')
         if status != 200:
             raise ValueError(f"its index is not to be had: {_reason(body)}")
@@ -225,6 +229,8 @@ class Prober:
         for row in orjson.loads(body):
             models.setdefault(str(row["name"]), set()).add(str(row.get("version", "")))
         new = {name: frozenset(versions) for name, versions in models.items()}
+        if anew in new:
+            replica.facts[anew] = await self._read_facts(replica, anew)
         if new == replica.models:
             return
         changed = [name for name in new if new[name] != replica.models.get(name)]

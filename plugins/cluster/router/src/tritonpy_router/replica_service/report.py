@@ -27,14 +27,12 @@ class _Index:
     Attributes:
         number: grows with each change.
         entries: for the message.
-        rows: they were made of.
         read_s: when.
         loaded: names and versions that were loaded then.
     """
 
     number: int = 0
     entries: list[IndexEntry] = field(default_factory=list)
-    rows: list[JsonObject] = field(default_factory=list)
     read_s: float = float("-inf")
     loaded: frozenset[tuple[str, int]] = frozenset()
 
@@ -129,9 +127,11 @@ class Reports:
             found = await self._dataplane.repository_index(ready=True)
         except TritonError:
             found = []  # the server has no repository, which is why it is not ready
-        if found != index.rows or not index.number:
-            index.rows = found
-            index.entries = [self._entry(row) for row in found]
+        entries = [
+            self._entry(row) for row in found
+        ]  # anew: a load may have changed what they say of a model
+        if entries != index.entries or not index.number:
+            index.entries = entries
             index.number += 1
 
     def _entry(self, row: JsonObject) -> IndexEntry:
