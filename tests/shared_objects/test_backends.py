@@ -100,6 +100,19 @@ def test_requests_are_answered(protocol: Any, client: Any, model: str) -> None:
         assert ask(protocol, client, model, array).as_numpy("OUTPUT0").tolist() == array.tolist()
 
 
+@pytest.mark.parametrize("ports", ["ours"], indirect=True)
+def test_tensors_are_aligned_whatever_the_id_of_their_request(ports: dict[str, int]) -> None:
+    given = grpcclient.InferInput("INPUT0", [1, 2], "INT32")
+    given.set_data_from_numpy(row(7, 7))
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{ports['grpc']}") as client:
+        places = [
+            client.infer("named", [given], request_id="i" * size, parameters={"do": "place"})
+            for size in range(16)
+        ]
+
+    assert [place.as_numpy("OUTPUT0")[0, 0] % 16 for place in places] == [0] * 16
+
+
 def test_large_answers_that_are_kept_are_not_written_over(protocol: Any, client: Any) -> None:
     arrays = [np.full((1, 300_000), number, np.int32) for number in range(8)]
     answers = [ask(protocol, client, "copies", array).as_numpy("OUTPUT0") for array in arrays]

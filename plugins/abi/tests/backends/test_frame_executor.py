@@ -174,6 +174,13 @@ def test_what_requests_may_have_is_read(channel: Channel, fields: dict[str, Any]
     assert channel.answer()[4] == [copied(values)]
 
 
+def test_tensors_are_aligned_wherever_they_stand_in_the_frame(channel: Channel) -> None:
+    batches = [execute(asked(id="i" * size, do="place")) for size in range(64)]
+
+    assert channel.left(*batches, PROBE) == PROBE
+    assert [channel.answer()[4] for _ in batches] == [[copied(np.array([[0, 2]], np.int32))]] * len(batches)
+
+
 def test_parameters_of_every_kind_are_read(channel: Channel) -> None:
     given = {"whole": -5, "large": 2**62, "half": 0.5, "yes": True, "no": False, "word": "wört"}
     assert channel.left(execute(asked(parameters=given)), PROBE) == PROBE

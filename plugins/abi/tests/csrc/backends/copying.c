@@ -141,9 +141,10 @@ TRITONSERVER_Error *TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInsta
   return NULL;
 }
 
-/* Copies the inputs to the outputs that are asked for; a wrong size leaves one byte out. */
+/* Copies the inputs to the outputs that are asked for; a wrong size leaves one byte out. Where places are asked
+ * for, the first four bytes say where the data lay, as the rest of a division by 64. */
 static TRITONSERVER_Error *copy(
-    TRITONBACKEND_Request *request, TRITONBACKEND_Response *response, uint64_t missing) {
+    TRITONBACKEND_Request *request, TRITONBACKEND_Response *response, uint64_t missing, bool tells_place) {
   uint32_t count;
   CHECK(TRITONBACKEND_RequestOutputCount(request, &count));
   for (uint32_t index = 0; index < count; ++index) {
@@ -174,6 +175,8 @@ static TRITONSERVER_Error *copy(
       uint64_t size;
       CHECK(TRITONBACKEND_InputBuffer(input, part, &data, &size, &type, &id));
       memcpy((char *)buffer + offset, data, size - missing);
+      const int32_t place = (int32_t)((uintptr_t)data % 64);
+      if (tells_place) memcpy((char *)buffer + offset, &place, sizeof(place));
       offset += size;
     }
   }
@@ -186,14 +189,14 @@ static TRITONSERVER_Error *answer(
   CHECK(TRITONBACKEND_ResponseNew(&response, request));
   TRITONSERVER_Error *error = NULL;
   if (strcmp(what, "discard") == 0) {
-    CHECK(copy(request, response, 0));
+    CHECK(copy(request, response, 0, false));
     CHECK(TRITONBACKEND_ResponseDelete(response));
     CHECK(TRITONBACKEND_ResponseNew(&response, request));
   }
   if (strcmp(what, "error") == 0) {
     error = refusal(TRITONSERVER_ERROR_NOT_FOUND, "the request was told to fail");
   } else {
-    error = copy(request, response, strcmp(what, "shorten") == 0 ? 1 : 0);
+    error = copy(request, response, strcmp(what, "shorten") == 0 ? 1 : 0, strcmp(what, "place") == 0);
   }
   if (strcmp(what, "describe") == 0) {
     void *name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 
 namespace tritonpy {
 
@@ -15,6 +16,8 @@ constexpr char kText = 'u', kBytes = 's', kTrue = 'T', kFalse = 'F', kNone = 'N'
 constexpr size_t kLengthSize = 4;
 constexpr unsigned kDigitBits = 15;  // of a long
 constexpr size_t kRequestSize = 9;  // one that is traced has more
+
+constexpr size_t kDataAlignment = 64;  // of cache lines and the widest vectors
 
 uint32_t read_uint32(const char* at) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(at);
@@ -63,6 +66,10 @@ bool is_utf8(std::string_view text) {
     at += 1 + more;
   }
   return true;
+}
+
+void FrameBatch::FreeData::operator()(char* block) const {
+  ::operator delete(block, std::align_val_t{kDataAlignment});
 }
 
 // Every function is false where something else comes, and then all of the frame is to be read elsewhere.
@@ -168,7 +175,7 @@ class FrameBatch::Reader {
     if (!size_of(kBytes, &byte_size)) {  // or it lies in shared memory
       return false;
     }
-    to->data = at_;
+    to->data = aligned(at_, byte_size);
     to->byte_size = byte_size;
     at_ += byte_size;
     to->name = kept(name);
@@ -311,6 +318,17 @@ class FrameBatch::Reader {
   bool broken() {
     at_ = end_;
     return false;
+  }
+
+  // Tensors begin anywhere in a frame. Backends read them as what they are, and some by vector instructions.
+  const char* aligned(const char* data, size_t byte_size) {
+    if (byte_size == 0 || reinterpret_cast<uintptr_t>(data) % kDataAlignment == 0) {
+      return data;
+    }
+    void* const block = ::operator new(byte_size, std::align_val_t{kDataAlignment});
+    batch_.data_.emplace_back(static_cast<char*>(block));
+    std::memcpy(block, data, byte_size);
+    return static_cast<const char*>(block);
   }
 
   const char* kept(std::string_view text) { return batch_.texts_.emplace_back(text).c_str(); }

@@ -32,7 +32,7 @@ struct CancelFlags {
   uint64_t count;
 };
 
-// A batch as a frame brought it, and the blocks of its requests, which point into the frame.
+// A batch as a frame brought it, and the blocks of its requests, whose tensors are aligned for any type.
 class FrameBatch {
  public:
   // Nullptr where the frame is to be read in Python; it is left as it is then.
@@ -46,10 +46,15 @@ class FrameBatch {
  private:
   class Reader;
 
+  struct FreeData {
+    void operator()(char* block) const;
+  };
+
   std::string frame_;
   uint64_t number_ = 0;
   std::vector<TRITONBACKEND_Request*> requests_;
   std::vector<std::unique_ptr<uint64_t[]>> blocks_;
+  std::vector<std::unique_ptr<char, FreeData>> data_;
   std::deque<std::string> texts_;
   std::deque<std::vector<int64_t>> shapes_;
   std::deque<std::vector<const char*>> wanted_;
