@@ -95,8 +95,16 @@ class FrameExecutor(Protocol):
     answered before the next one is begun. So a crash costs no answer that could have been given, and no batch
     is executed twice.
 
-    Decoupled models, and those in the server itself, are executed as always.
+    Decoupled models, and those in the server itself, are executed as always; so are all where the versions of
+    frames differ.
     """
+
+    @property
+    def frame_version(self) -> int:
+        """The `tritonpy.ipc.frame.FRAME_VERSION` that it reads and writes, as a number of its own.
+
+        Where the core has another one, the channel is not lent and nothing else here is called but `close`.
+        """
 
     def attach(
         self, descriptor: int, received: bytes, cancel_flags: memoryview, inline_byte_size: int

@@ -20,7 +20,8 @@ from tritonpy_sdk.testing import DEADLINE_S
 class Executor:
     """Reads nothing by itself: the test says what it leaves, and sees what is written."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame_version: int = frame.FRAME_VERSION) -> None:
+        self.frame_version = frame_version
         self.attached: tuple[int, bytes, int, int] | None = None
         self.commands: SimpleQueue[bytes | None] = SimpleQueue()
         self.replies: SimpleQueue[bytes | None] = SimpleQueue()
@@ -122,3 +123,20 @@ def test_it_is_not_lent_while_an_answer_is_expected_that_another_thread_would_re
     assert executor.attached is None
     server.sendall(encode_frame((frame.ANSWER, (), number, 5, None)))
     assert answer.result(DEADLINE_S) == 5
+
+
+def test_an_executor_of_other_frames_gets_no_channel(
+    ends: tuple[socket.socket, WorkerChannel], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, channel = ends
+    older, newer, oldest = Executor(frame.FRAME_VERSION - 1), Executor(frame.FRAME_VERSION + 1), Executor()
+    del oldest.frame_version  # from before there was one
+    inbox = WorkerInbox(channel)
+
+    for executor in (older, newer, oldest):
+        assert not inbox.lend_to(executor)
+        assert executor.attached is None
+    assert f"have version {frame.FRAME_VERSION}" in caplog.text
+    assert f"reads version {newer.frame_version}" in caplog.text
+    server.sendall(encode_frame((frame.PROBE, ())))
+    assert inbox.next_command() == (frame.PROBE, ())

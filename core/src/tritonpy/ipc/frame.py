@@ -64,7 +64,8 @@ responses (see `window.py`); `call.taken` tells how many more responses of a cal
 `times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock,
 which all processes of a machine share, in nanoseconds.
 
-tritonpy-abi reads EXECUTE and writes EXECUTED in C++ (ADR 0042), as marshal's version 2 has them.
+tritonpy-abi reads EXECUTE and writes EXECUTED in C++ (ADR 0042), as marshal's version 2 has them, and tells
+CALLED and ANSWER from others. It states the FRAME_VERSION that it knows.
 """
 
 from __future__ import annotations
@@ -76,6 +77,9 @@ from typing import Any
 SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET, PROBE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED, PROBED = 11, 12, 13, 14, 15, 16, 17, 10
 CALL, CANCEL, ASK, TELL, RESCHEDULE, STARTED = 18, 19, 20, 21, 22, 23
+
+FRAME_VERSION = 1
+"""Of all that is said above, marshal's version included: goes up when a `FrameExecutor` would misread it."""
 
 OPEN_QUESTION, TAKEN_NOTICE = "flow.open", "call.taken"
 MEMORY_NOTICE, TRACE_NOTICE = "memory.usage", "trace.activity"

@@ -145,6 +145,10 @@ def test_batches_are_answered_one_after_the_other_and_only_others_are_left(chann
     assert channel.answer()[2:5:2] == (batch, [copied(), copied(large)])
 
 
+def test_it_knows_the_frames_of_this_release(channel: Channel) -> None:
+    assert channel.executor.frame_version == frame.FRAME_VERSION
+
+
 def test_a_batch_is_answered_before_the_next_one_comes(channel: Channel) -> None:
     thread = threading.Thread(target=channel.executor.next, daemon=True)
     thread.start()

@@ -45,8 +45,19 @@ class WorkerInbox:
         """Have an executor read from now on; by the thread that asks for commands.
 
         Returns:
-            False where another thread reads, or may begin to at any moment: it would take what comes.
+            False where another thread reads, or may begin to at any moment: it would take what comes; and
+            where the executor knows other frames, as one of another release may.
         """
+        version = getattr(executor, "frame_version", 0)  # releases before there was one have none
+        if version != frame.FRAME_VERSION:
+            _log.warning(
+                "frames of workers have version %d, and %s reads version %d: each batch is executed by its "
+                "hook, which costs more; install releases of both that belong together",
+                frame.FRAME_VERSION,
+                type(executor).__module__.partition(".")[0],
+                version,
+            )
+            return False
         channel = self._channel
         with self._changed:
             if self._is_read or self._expected:

@@ -29,6 +29,8 @@ class LibraryFrames:
         note_memory: called when the library has reported its use of memory.
     """
 
+    frame_version = 1  # of frames as `frames.cc` reads and writes them; see `FrameExecutor`
+
     def __init__(
         self,
         shim: Shim,
