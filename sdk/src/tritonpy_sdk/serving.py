@@ -9,6 +9,11 @@ from types import FrameType
 from typing import Any
 
 _LOOK_S = 0.2
+_HANDLERS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+"""What Python has at its start; Any: a function or a number."""
 
 
 def serve_until_told(
@@ -37,7 +42,7 @@ def serve_until_told(
         if starts:
             give_up()
 
-    before: dict[int, Any] = {}  # Any: whatever handled it
+    before: dict[signal.Signals, Any] = {}  # Any: whatever handled it
     try:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -52,6 +57,9 @@ def serve_until_told(
             raise
     finally:
         starts = False
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        stop()
+        try:
+            for each, handler in before.items():
+                # None was installed from C, which Python cannot bring back: it handles the signal then.
+                signal.signal(each, _HANDLERS[each] if handler is None else handler)
+        finally:
+            stop()

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from tritonpy_sdk import LOCAL, ModelRepository, RemoteServer, Server, Tensor, batch
+from tritonpy_sdk.serving import serve_until_told
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 HEAD = """
@@ -164,6 +165,45 @@ def test_a_signal_may_come_at_any_moment(step: int, monkeypatch: pytest.MonkeyPa
     start()  # once more
     assert server.is_running
     server.stop()
+
+
+def test_a_program_in_c_may_have_installed_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    stopped: list[bool] = []
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "getsignal", lambda number: None)  # as it says of those
+            serve_until_told(lambda: lambda: False, lambda: None, lambda: stopped.append(True))
+        after = [signal.getsignal(number) for number in numbers]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+    assert stopped == [True]
+    assert after == [signal.default_int_handler, signal.SIG_DFL]
+
+
+def test_it_is_stopped_whatever_becomes_of_the_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[bool] = []
+
+    def refuse(number: int, handler: Any) -> None:
+        raise ValueError("handlers stay as they are")
+
+    def question() -> bool:
+        monkeypatch.setattr(signal, "signal", refuse)
+        return False
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with pytest.raises(ValueError, match="stay as they are"):
+            serve_until_told(lambda: question, lambda: None, lambda: stopped.append(True))
+    finally:
+        monkeypatch.undo()
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)
+
+    assert stopped == [True]
 
 
 @pytest.mark.parametrize("make", [lambda: Server(LOCAL), lambda: RemoteServer("127.0.0.1:1")])
