@@ -25,8 +25,6 @@ from google.protobuf.descriptor_pb2 import (
 
 PROTOS = Path(__file__).resolve().parent / "src" / "tritonpy" / "protos"
 SOURCES = ("model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto")
-# Names as they stand in descriptors, which begin with the package.
-_PACKAGES = (".inference.", ".grpc.health.v1.", ".grpc.reflection.v1.", ".tritonpy.cluster.v1.")
 
 _STUB_HEADER = '''"""The message classes as type checkers see them; `make protos` writes this file."""
 
@@ -85,12 +83,28 @@ def compile_descriptors(
 def stub_text(descriptors: FileDescriptorSet) -> str:
     """The text of `messages.pyi` for these files."""
     lines = [_STUB_HEADER]
-    for file in descriptors.file:
+    files = _without_packages(descriptors)
+    for file in files.file:
         for enum in file.enum_type:
             lines += _enum(enum)
         for message in file.message_type:
             lines += [*_message(message), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _without_packages(descriptors: FileDescriptorSet) -> FileDescriptorSet:
+    """The same with types of fields named as in a stub, without the package that they begin with."""
+    files = FileDescriptorSet()
+    files.CopyFrom(descriptors)
+    packages = sorted((f".{file.package}." for file in files.file), key=len, reverse=True)
+    messages = [message for file in files.file for message in file.message_type]
+    while messages:
+        message = messages.pop()
+        messages += message.nested_type
+        for field in message.field:
+            package = next((each for each in packages if field.type_name.startswith(each)), "")
+            field.type_name = field.type_name.removeprefix(package)
+    return files
 
 
 def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
@@ -187,8 +201,7 @@ def _map_entry(field: FieldDescriptorProto, entries: dict[str, DescriptorProto])
 
 def _element(field: FieldDescriptorProto) -> str:
     if field.type == FieldDescriptorProto.TYPE_MESSAGE:
-        package = next(package for package in _PACKAGES if field.type_name.startswith(package))
-        return field.type_name.removeprefix(package)
+        return field.type_name
     return _SCALARS[field.type]
 
 

@@ -145,6 +145,18 @@ def test_building_again_gives_the_committed_descriptors_and_stub(tmp_path: Path)
     assert (tmp_path / "messages.pyi").read_text() == (PROTOS / "messages.pyi").read_text()
 
 
+def test_stubs_name_messages_of_any_package_without_it(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
+    build = runpy.run_path(str(CORE / "build_protos.py"))["build"]
+    (tmp_path / "own.proto").write_text(
+        'syntax = "proto3"; package other.deep.v1; message Part {} message Whole { repeated Part parts = 1; }'
+    )
+
+    build(tmp_path, tmp_path, ("own.proto",))
+
+    assert "RepeatedCompositeFieldContainer[Part]" in (tmp_path / "messages.pyi").read_text()
+
+
 def test_a_source_that_does_not_compile_ends_the_build(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools")
     build = runpy.run_path(str(CORE / "build_protos.py"))
