@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import psutil
 import pytest
 from click.testing import CliRunner
 from tritonpy.errors import Unavailable
@@ -126,6 +127,14 @@ def fleet(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         yield start
 
 
+def token_file(pid: int) -> Path:
+    """The file with the fleet's token that a server was told of."""
+    (found,) = [
+        word.partition("token-file=")[2] for word in psutil.Process(pid).cmdline() if "token-file=" in word
+    ]
+    return Path(found)
+
+
 @pytest.mark.timeout(180)
 def test_a_fleet_restarts_what_dies_scales_and_ends(fleet: Callable[..., Running]) -> None:
     running = fleet("2")
@@ -133,10 +142,14 @@ def test_a_fleet_restarts_what_dies_scales_and_ends(fleet: Callable[..., Running
     address = running.http
     until(lambda: all("queue_ms" in row for row in running.servers))  # they tell, with a token of the fleet's
 
+    token_file(first["pid"]).unlink()  # as cleaners of temporary files do after some days
+
     os.kill(first["pid"], signal.SIGKILL)
     until(lambda: running.servers[0]["pid"] != first["pid"])  # what it had accepted is lost with it
     meanwhile = [asked(address, "/v2/models/echo/infer", BODY)[0] for _ in range(5)]
     until(lambda: running.servers[0]["restarts"] == 1 and running.servers[0]["state"] == "ready")
+    until(lambda: "queue_ms" in running.servers[0])
+    written_anew = token_file(running.servers[0]["pid"])
     running.ask(do="scale", count=1)
     left = json.loads(running.command("status", "--json").stdout)
     after = asked(address, "/v2/models/echo/infer", BODY)[0]
@@ -148,6 +161,7 @@ def test_a_fleet_restarts_what_dies_scales_and_ends(fleet: Callable[..., Running
     assert left[0]["pid"] != first["pid"]
     assert (status, running.found(r"(Fleet stopped)")) == (0, ["Fleet stopped"])
     assert second["metrics"]
+    assert not written_anew.exists()
 
 
 @pytest.mark.stress

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tritonpy import logs
@@ -57,19 +57,34 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    ports = _ports_of_servers(options, has_router)
-    tells = has_router and not any(_REPLICA_FLAG.match(flag) for flag in flags)
-    secret: TokenFile | None = TokenFile() if tells else None
-    if secret is not None:
+    if not has_router or any(_REPLICA_FLAG.match(flag) for flag in flags):
+        return await _serve_with(options, flags, count, name, stop, has_router, None)
+    secret = TokenFile()
+    try:
         options = replace(options, replica_token=secret.token)
-        ports += secret.flags
+        return await _serve_with(options, flags, count, name, stop, has_router, secret.flags)
+    finally:
+        secret.remove()
+
+
+async def _serve_with(
+    options: RouterOptions,
+    flags: Sequence[str],
+    count: int,
+    name: str,
+    stop: asyncio.Event,
+    has_router: bool,
+    replica_flags: Callable[[], Sequence[str]] | None,
+) -> int:
     router: Router | None = None
 
     async def taken(name: str) -> None:
         if router is not None:
             await router.taken(name)
 
-    fleet = Fleet([*flags, *ports], count, options.exit_timeout_s + _DRAIN_DELAY_S, _echo, taken, tells=tells)
+    server_flags = [*flags, *_ports_of_servers(options, has_router)]
+    exit_timeout_s = options.exit_timeout_s + _DRAIN_DELAY_S
+    fleet = Fleet(server_flags, count, exit_timeout_s, _echo, taken, replica_flags=replica_flags)
     control = ControlSocket(socket_path(name), lambda question: _answer(fleet, router, stop, question))
     try:
         await control.start()
@@ -81,8 +96,6 @@ async def _serve(
     except TritonError as exc:
         _log.error("error: starting fleet: %s", exc.described())
         await control.stop()
-        if secret is not None:
-            secret.remove()
         return 1
     await fleet.start()
     await stop.wait()
@@ -91,8 +104,6 @@ async def _serve(
         await router.stop()
     await fleet.stop()
     await control.stop()
-    if secret is not None:
-        secret.remove()
     _log.info("Fleet stopped")
     return 0
 

@@ -67,7 +67,7 @@ class Fleet:
         exit_timeout_s: how long a server may take to end.
         echo: writes a line of a server's log.
         taken: waits until requests reach a server of a name.
-        tells: the flags have servers offer the service `Replica`.
+        replica_flags: with which servers offer the service `Replica`, where they do; asked before each start.
     """
 
     def __init__(
@@ -78,9 +78,11 @@ class Fleet:
         echo: Callable[[str, bytes], None],
         taken: Callable[[str], Awaitable[None]],
         *,
-        tells: bool = False,
+        replica_flags: Callable[[], Sequence[str]] | None = None,
     ) -> None:
-        self._awaited = frozenset(("HTTPService", "GRPCInferenceService", *((REPLICA,) if tells else ())))
+        replica = () if replica_flags is None else (REPLICA,)
+        self._awaited = frozenset(("HTTPService", "GRPCInferenceService", *replica))
+        self._replica_flags = replica_flags
         self._flags = list(flags)
         self._count = count
         self._exit_timeout_s = exit_timeout_s
@@ -195,10 +197,15 @@ class Fleet:
 
     async def _run(self, member: Member) -> None:
         """Run a server until it ends."""
-        command = [sys.executable, "-m", "tritonpy.cli.main", "serve", *self._flags]
-        process = member.process = await asyncio.create_subprocess_exec(
-            *command, stderr=PIPE, limit=_LONGEST_LINE, start_new_session=True
-        )
+        try:
+            replica_flags = () if self._replica_flags is None else self._replica_flags()
+            command = [sys.executable, "-m", "tritonpy.cli.main", "serve", *self._flags, *replica_flags]
+            process = member.process = await asyncio.create_subprocess_exec(
+                *command, stderr=PIPE, limit=_LONGEST_LINE, start_new_session=True
+            )
+        except OSError as exc:  # no room for a file or a process now
+            _log.error("server '%s' cannot be started: %s", member.name, exc)
+            return
         assert process.stderr is not None  # as asked for
         try:
             async for line in process.stderr:

@@ -47,20 +47,40 @@ class TokenFile:
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe()
-        descriptor, self._path = tempfile.mkstemp(prefix="tritonpy-replica-")  # nobody else may read it
+        self._path = self._write()
+
+    def _write(self) -> str:
+        descriptor, path = tempfile.mkstemp(prefix="tritonpy-replica-")  # nobody else may read it
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(self.token)
+        return path
 
-    @property
     def flags(self) -> list[str]:
-        """With which a server offers the service on a port of this machine that the system chooses."""
+        """With which a server offers the service on a port of this machine that the system chooses.
+
+        To be asked before each start: a fleet runs for longer than temporary files are kept on many machines,
+        so the file is written anew where it is gone. It has another name then: somebody else may have made
+        one of the name it had.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not self._is_there():
+            self._path = self._write()
         return [
             "--frontend-config=replica,port=0",
             "--frontend-config=replica,address=127.0.0.1",
             f"--frontend-config=replica,token-file={self._path}",
         ]
 
+    def _is_there(self) -> bool:
+        try:
+            return read_token(self._path, "token-file") == self.token
+        except InvalidArg:
+            return False
+
     def remove(self) -> None:
         """Delete the file."""
-        with suppress(OSError):
-            os.unlink(self._path)
+        if self._is_there():
+            with suppress(OSError):
+                os.unlink(self._path)
