@@ -18,7 +18,14 @@ from tritonpy_router.membership import FileMembership
 from tritonpy_router.model_facts import ModelFacts
 from tritonpy_router.picking import POLICIES
 from tritonpy_router.probe import Prober
-from tritonpy_router.protos import ApplyRequest, DesiredModel, IndexEntry, WatchResponse
+from tritonpy_router.protos import (
+    AppliedModel,
+    ApplyRequest,
+    ApplyResponse,
+    DesiredModel,
+    IndexEntry,
+    WatchResponse,
+)
 from tritonpy_router.replica import Place, Replica
 from tritonpy_router.replica_client import ReplicaClient
 from tritonpy_router.replica_watch import ReplicaWatch, Report
@@ -132,6 +139,7 @@ def test_loads_reach_all_with_their_revision_and_those_that_join_later(
     direct = asked(f"127.0.0.1:{one.http_port}", "/v2/repository/models/nobody/load", b"")
     assert (failed[0], failed[2]) == (direct[0], direct[2])
     assert len({_revision(server) for server in (one, two)}) == 1
+    until(lambda: router.call(lambda: replica_of(router, "a").revision) == _revision(one))
 
 
 class Swallower:
@@ -454,3 +462,35 @@ def test_what_a_load_changes_of_a_model_is_known_when_it_is_answered(
 
     assert loaded == 200
     assert router.call(lambda: replica_of(router, "a").facts["echo"].is_retriable)
+
+
+class AheadClient:
+    """A replica that has met a wish of a router whose clock is ahead."""
+
+    def __init__(self, met: int) -> None:
+        self.met = met
+
+    async def apply(self, request: ApplyRequest, timeout_s: float) -> ApplyResponse:
+        (model,) = request.models
+        if model.revision < self.met:
+            outcome = AppliedModel(name=model.name, code=9, message="older", revision=self.met)
+        else:
+            self.met = model.revision
+            outcome = AppliedModel(name=model.name, revision=self.met)
+        return ApplyResponse(models=[outcome])
+
+
+def test_a_new_wish_has_a_revision_above_what_replicas_have_met() -> None:
+    async def check() -> None:
+        view, _, a, b = two()
+        prober = HeldProber()
+        clients = {a: AheadClient(5000), b: AheadClient(0)}
+        prober.client = clients.__getitem__  # type: ignore[assignment]
+        control = Control(view, prober, 60.0, wall_ms=lambda: 100)  # type: ignore[arg-type]
+
+        await control.change("m", "load", b"")  # nothing was told yet: it is refused, and made anew
+        assert {client.met for client in clients.values()} == {5001}
+        b.revision = 9000  # as it has told
+        assert control._next_revision() == 9001
+
+    asyncio.run(check())

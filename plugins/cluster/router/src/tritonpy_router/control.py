@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -35,6 +36,10 @@ _CODES = {400: ErrorCode.INVALID_ARG, **{status: code for code, status in STATUS
 _CODE_OF = {status.value: code for code, status in GRPC_STATUS.items()}
 _LARGE = 256 * 1024
 _FAULTS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+
+
+class _Outdated(Unavailable):
+    """A replica has met a wish with a higher revision."""
 
 
 class Control:
@@ -179,11 +184,15 @@ class Control:
 
     def _next_revision(self) -> int:
         """A revision above all before; of routers that do not know each other, the later has the higher."""
-        self._last_revision = max(self._last_revision + 1, self.revision + 1, self._wall_ms())
+        met = max((replica.revision for replica in self._view), default=0)  # with clocks that may be ahead
+        self._last_revision = max(max(self._last_revision, self.revision, met) + 1, self._wall_ms())
         return self._last_revision
 
     async def _change(self, model: str, wanted: Wanted, replicas: Sequence[Replica]) -> None:
         outcomes = await asyncio.gather(*(self._apply(each, model, wanted) for each in replicas))
+        if any(isinstance(error, _Outdated) for error in outcomes):  # by a clock that is ahead, or just now
+            wanted = replace(wanted, revision=self._next_revision())
+            outcomes = await asyncio.gather(*(self._apply(each, model, wanted) for each in replicas))
         failed = [
             (replica, error) for replica, error in zip(replicas, outcomes, strict=True) if error is not None
         ]
@@ -268,7 +277,7 @@ class Control:
             else:
                 desired = desired_model(model, wanted)
             if desired is not None:
-                return await self._apply_by_service(client, desired)
+                return await self._apply_by_service(replica, client, desired)
         path = f"/v2/repository/models/{quote(model, safe='')}/{wanted.action}"
         try:
             status, answer = await self._prober.ask(
@@ -278,14 +287,19 @@ class Control:
             return Unavailable(f"it does not answer: {exc or type(exc).__name__}")
         return None if status == 200 else _error(status, answer)
 
-    async def _apply_by_service(self, client: ReplicaClient, desired: DesiredModel) -> TritonError | None:
+    async def _apply_by_service(
+        self, replica: Replica, client: ReplicaClient, desired: DesiredModel
+    ) -> TritonError | None:
         try:
             response = await client.apply(ApplyRequest(models=[desired]), self._load_timeout_s)
         except (ReplicaCallError, TimeoutError) as exc:
             return Unavailable(f"it does not answer: {exc or type(exc).__name__}")
         (outcome,) = response.models
+        replica.revision = max(replica.revision, outcome.revision)
         if not outcome.code:
             return None
+        if outcome.revision > desired.revision:
+            return _Outdated(outcome.message)
         return TritonError.with_code(_CODE_OF.get(outcome.code, ErrorCode.UNAVAILABLE), outcome.message)
 
     async def _look(self, replica: Replica, model: str) -> None:

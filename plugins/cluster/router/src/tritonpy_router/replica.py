@@ -49,6 +49,7 @@ class Replica:
         patience_s: how long it may be silent then, before it is suspect.
         is_draining: it has told that it is about to stop.
         server_id: that it told; another one after each of its starts.
+        revision: the highest that it has told.
         others: requests under way there that are not of this router, when it told last.
         pending_count: requests that waited there for an execution then.
         queue_ms: what requests have waited for theirs lately.
@@ -68,6 +69,7 @@ class Replica:
     patience_s: float = 0.0
     is_draining: bool = False
     server_id: str = ""
+    revision: int = 0
     others: int = 0
     pending_count: int = 0
     queue_ms: float = 0.0

@@ -119,6 +119,7 @@ class ReplicaWatch:
             rates={row.name: row.service_rate for row in message.activity if row.service_rate},
             is_draining=message.is_draining,
         )
+        replica.revision = max(replica.revision, message.revision)
         before = self._came
         report = Report(message)
         if not message.has_index and before is not None:
