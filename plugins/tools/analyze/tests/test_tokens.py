@@ -59,7 +59,7 @@ def test_a_search_for_tokens(
     assert status == 0, err
     metrics = json.loads(out)["best"]["metrics"]
     assert metrics["tokens"] == pytest.approx(metrics["responses"])
-    assert metrics["between_tokens_avg"] > 0
+    assert metrics["between_tokens_avg"] >= 0  # of responses that come together it is 0, of none it is null
 
     assert main([*words, "--objective=tokens", "--fresh"]) == 1
     assert "objective 'tokens': nothing was measured of it" in capsys.readouterr().err
