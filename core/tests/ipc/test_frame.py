@@ -102,7 +102,7 @@ def test_kinds_are_told_apart():
     kinds = [
         value
         for name, value in vars(frame).items()
-        if name.isupper() and isinstance(value, int) and name[0] != "_"
+        if name.isupper() and isinstance(value, int) and name[0] != "_" and name != "FRAME_VERSION"
     ]
 
     assert len(kinds) == len(set(kinds)) == 23
