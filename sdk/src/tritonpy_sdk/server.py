@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Self
 
 from tritonpy.cli.serve import SWITCH_INTERVAL_S
@@ -27,13 +25,13 @@ from tritonpy_sdk.functions.wrapping import Function
 from tritonpy_sdk.local_model import Caller, LocalModel
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.serving import serve_until_told
-from tritonpy_sdk.starting import started
+from tritonpy_sdk.starting import Startable
 
 LOCAL = ServerOptions((), allow_http=False, allow_grpc=False, allow_metrics=False)
 """Options of a server that listens nowhere."""
 
 
-class Server:
+class Server(Startable):
     """A server on a thread of this program.
 
     ```python
@@ -277,23 +275,6 @@ class Server:
     def metrics_port(self) -> int:
         """The port that metrics are served on."""
         return self._running().server.metrics_port
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        await started(self.start, self.stop)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
 
     def _give_up(self) -> None:
         self._is_given_up = True

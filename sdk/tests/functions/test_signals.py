@@ -215,7 +215,7 @@ def test_what_interrupts_a_start_is_passed_on(make: Any, monkeypatch: pytest.Mon
             raise KeyboardInterrupt
 
     monkeypatch.setattr("tritonpy_sdk.server.CoreServer", Interrupting)
-    monkeypatch.setattr("tritonpy_sdk.remote.remote_server._Program", Interrupting)
+    monkeypatch.setattr("tritonpy_sdk.remote.remote_server.Program", Interrupting)
 
     with pytest.raises(KeyboardInterrupt):
         server.start()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy_ray.controller import Controller, GoneError, Node, UnreachableError
+from tritonpy_ray.controller import Controller
 from tritonpy_ray.looks import Load, Look
+from tritonpy_ray.members import GoneError, Node, UnreachableError
 from tritonpy_router.engines import FleetPlan
 
 PLAN = FleetPlan(server_flags=("--model-repository=m",), resources={"slot": 1.0}, start_timeout_s=60)

@@ -20,7 +20,7 @@ from tritonpy_frontend_bind.bindings import Binding
 from tritonpy_frontend_bind.listener import Listener
 from tritonpy_frontend_bind.settings import Settings
 from tritonpy_sdk import RemoteServer
-from tritonpy_sdk.remote import remote_server
+from tritonpy_sdk.remote import program as remote_program
 from tritonpy_sdk.remote.proof import PROGRAM, SERVER, new_nonce, prove
 from tritonpy_sdk.remote.wire import MAGIC, FrameReader, encode
 from tritonpy_sdk.testing import DEADLINE_S, until
@@ -430,7 +430,7 @@ def test_a_path_where_the_system_has_no_such_sockets(monkeypatch):
 
 
 def test_a_start_that_fails_unexpectedly_says_so_at_once(monkeypatch):
-    monkeypatch.setattr(remote_server, "Session", lambda *given: 1 / 0)
+    monkeypatch.setattr(remote_program, "Session", lambda *given: 1 / 0)
     remote = RemoteServer("127.0.0.1:1", connect_timeout_s=600)
 
     for _ in range(2):
@@ -440,7 +440,7 @@ def test_a_start_that_fails_unexpectedly_says_so_at_once(monkeypatch):
 
 
 def test_a_connection_that_fails_unexpectedly_ends_the_program(token, monkeypatch):
-    monkeypatch.setattr(remote_server.random, "uniform", lambda *given: 1 / 0)  # before it connects again
+    monkeypatch.setattr(remote_program.random, "uniform", lambda *given: 1 / 0)  # before it connects again
     with socket.create_server(("127.0.0.1", 0)) as listener:
         remote = RemoteServer(f"127.0.0.1:{listener.getsockname()[1]}", token=token, connect_timeout_s=600)
 

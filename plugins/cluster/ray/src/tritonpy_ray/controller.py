@@ -8,117 +8,24 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy_router.engines import FleetPlan, Row, read_plan
 
 from tritonpy_ray.autoscale import Autoscaler, Rule
 from tritonpy_ray.looks import Look
+from tritonpy_ray.members import GoneError, Launcher, Member, Node, UnreachableError
 
 _log = logging.getLogger("tritonpy.ray")
 
 EVERY_S = 1.0
 LOOK_S = 1.0
 """How long a round of looks waits for answers; one that comes later counts in the next."""
-LOST_AFTER_S = 10.0
-"""Without an answer for so long an actor is lost: another server is started, before Ray starts it again."""
 _FORGOTTEN_S = 600.0
 """How long routers may have sequences on a server that is to end."""
 _SERVER = re.compile(r"server-(\d+)")
-
-
-class GoneError(Exception):
-    """An actor has ended for good."""
-
-
-class UnreachableError(Exception):
-    """An actor does not answer now; it may come back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine of the cluster: its id, and its address."""
-
-    id: str
-    host: str
-
-
-class Launcher(Protocol):
-    """Actors, which have the names of their servers and routers."""
-
-    def nodes(self) -> Awaitable[Sequence[Node]]:
-        """The machines that are alive."""
-
-    def names(self) -> Awaitable[Sequence[str]]:
-        """The actors of this fleet that have been started and not ended, but the controller."""
-
-    def start_replica(self, name: str, plan: FleetPlan) -> Awaitable[None]:
-        """Start a server where its resources are free, or as soon as they are."""
-
-    def start_router(self, name: str, plan: FleetPlan, node: Node) -> Awaitable[None]:
-        """Start a router on a machine."""
-
-    def look(self, name: str, with_load: bool) -> Awaitable[Look]:
-        """Ask an actor; waits for as long as that takes.
-
-        Raises:
-            GoneError, UnreachableError: it does not answer.
-        """
-
-    def stop(self, name: str, limit_s: float) -> Awaitable[None]:
-        """End what an actor runs, which answers what it has accepted, and then the actor.
-
-        Args:
-            name: of the actor.
-            limit_s: how long what it runs may take.
-        """
-
-    def kill(self, name: str) -> Awaitable[None]:
-        """End an actor at once."""
-
-    def save(self, document: bytes) -> Awaitable[None]:
-        """Keep what a new controller has to know."""
-
-    def saved(self) -> Awaitable[bytes | None]:
-        """What was kept."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """A server or a router of the fleet.
-
-    Attributes:
-        name: of its actor, and of the replica.
-        plan: that it was started by.
-        node: where a router runs; None for servers.
-        look: the last answer of its actor.
-        seen_s: when that came; None before the first.
-        line: of a server, what routers are told; "" while it does not listen.
-        is_leaving: it is about to end.
-        is_gone: its actor has ended.
-        asked: an answer that is waited for.
-    """
-
-    name: str
-    plan: FleetPlan
-    node: str | None = None
-    look: Look | None = None
-    seen_s: float | None = None
-    line: str = ""
-    is_leaving: bool = False
-    is_gone: bool = False
-    asked: asyncio.Future[Look] | None = None
-
-    @property
-    def is_up(self) -> bool:
-        """It listens: the models of a server are loaded."""
-        return self.look is not None and self.look.state == "up"
-
-    def is_lost(self, now_s: float) -> bool:
-        """Its actor did answer, and does not any more."""
-        return self.seen_s is not None and now_s - self.seen_s > LOST_AFTER_S
 
 
 class Controller:

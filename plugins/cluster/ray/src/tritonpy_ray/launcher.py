@@ -14,8 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tritonpy_router.engines import FleetPlan
 
 from tritonpy_ray.actors import ReplicaActor, RouterActor
-from tritonpy_ray.controller import GoneError, Node, UnreachableError
 from tritonpy_ray.looks import Look
+from tritonpy_ray.members import GoneError, Node, UnreachableError
 from tritonpy_ray.names import CONTROLLER, NAMESPACE, actor_name
 
 _STOP_SLACK_S = 30.0  # what the answer of an actor may take beyond the end of what it runs
