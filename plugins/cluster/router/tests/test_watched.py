@@ -69,19 +69,28 @@ def load_body(**more: Any) -> bytes:
     return json.dumps({"parameters": {"config": json.dumps({**ECHO, **more})}}).encode()
 
 
-def test_a_replica_that_tells_of_itself_is_not_asked_over_http(make_telling: Make, make_router: Make) -> None:
+def test_a_replica_that_tells_of_itself_is_not_asked_over_http(
+    make_telling: Make, make_router: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replica, "is_suspect", lambda *_: False)  # however busy the machine is
     server, place = make_telling("a", "echo", "seq")
-    router = make_router(places=[place], replica_token=TOKEN)
+    router = make_router(places=[place], replica_token=TOKEN, probe_interval_s=0.01)
     until(lambda: hears(router))
     until(lambda: router.call(lambda: set(replica_of(router, "a").models)) == {"echo", "seq"})
+    prober = router.router._prober
+    questions: list[object] = []
 
-    def models_over_http() -> Any:
-        raise AssertionError("the router asks over HTTP")
+    async def noted(*given: object) -> tuple[int, bytes]:
+        questions.append(given)
+        return 200, b"{}"
 
-    router.call(lambda: setattr(router.router._prober, "look", models_over_http))
+    ask = prober.ask
+    router.call(lambda: setattr(prober, "ask", noted))
     asked(f"127.0.0.1:{server.http_port}", "/v2/repository/models/echo/unload", b"")
     until(lambda: router.call(lambda: set(replica_of(router, "a").models)) == {"seq"})
 
+    assert router.call(lambda: list(questions)) == []
+    router.call(lambda: setattr(prober, "ask", ask))
     assert router.call(lambda: router.router.view.facts("seq")) == ModelFacts(True, 60.0)
     assert asked(router.http, "/v2/models/echo/infer", BODY)[0] == 404
     assert asked(router.http, "/v2/models/seq/config")[0] == 200
@@ -301,10 +310,24 @@ def test_requests_that_others_have_there_count(policy: str) -> None:
 
 def test_its_own_requests_are_not_those_of_others() -> None:
     _, _, a, _ = two()
-    a.inflight = 4
+    for _ in range(4):
+        a.begin()
     heard(a, 0.0, inflight=6)
 
     assert (a.others, a.load) == (2, 6)
+
+
+def test_its_own_requests_that_were_answered_since_are_not_those_of_others_either() -> None:
+    _, _, a, _ = two()
+    heard(a, 0.0)
+    for _ in range(20):
+        a.begin()
+    a.inflight = 1  # the report was made before the others were answered
+    heard(a, 0.25, inflight=20)
+    first = a.others
+    heard(a, 0.5, inflight=4)
+
+    assert (first, a.others) == (0, 3)
 
 
 def test_a_replica_that_is_five_times_as_quick_may_have_five_times_as_much_to_do() -> None:

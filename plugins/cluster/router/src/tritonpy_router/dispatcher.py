@@ -204,8 +204,7 @@ class Dispatcher:
 
     def _count(self, replica: Replica) -> None:
         self._under_way += 1
-        replica.inflight += 1
-        replica.request_count += 1
+        replica.begin()
 
     def _wait(self, waiting: _Waiting) -> None:
         asked = waiting.asked

@@ -43,6 +43,7 @@ class Replica:
         facts: of models, by name, as far as they were asked for.
         unready: the reason why it is not ready, in words.
         inflight: requests that this router has under way there.
+        most_inflight: of these, at one time since it told of itself last.
         ejection: its failures.
         request_count: requests that this router has sent there.
         heard_s: when it told of itself last, on the clock of `now_s`; None where it does not.
@@ -63,6 +64,7 @@ class Replica:
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     unready: str = "it has not been asked yet"
     inflight: int = 0
+    most_inflight: int = 0
     ejection: Ejection = field(default_factory=Ejection)
     request_count: int = 0
     heard_s: float | None = None
@@ -96,6 +98,13 @@ class Replica:
         """Requests under way there: this router's, and those of others as far as is known."""
         return self.inflight + self.others
 
+    def begin(self) -> None:
+        """Note that this router sends it a request."""
+        self.inflight += 1
+        if self.inflight > self.most_inflight:
+            self.most_inflight = self.inflight
+        self.request_count += 1
+
     def is_suspect(self, now_s: float) -> bool:
         """Whether it is silent though it tells of itself: it gets no requests that others can have."""
         return self.heard_s is not None and now_s - self.heard_s > self.patience_s
@@ -113,7 +122,9 @@ class Replica:
     ) -> None:
         """Note what it tells of itself."""
         self.heard_s, self.patience_s = now_s, patience_s
-        self.others = max(0, inflight_count - self.inflight)
+        # It counted a little ago, and may count requests of this router that have been answered since.
+        self.others = max(0, inflight_count - self.most_inflight)
+        self.most_inflight = self.inflight
         self.pending_count, self.queue_ms, self.rates = pending_count, queue_ms, rates
         self.is_draining = is_draining
 
