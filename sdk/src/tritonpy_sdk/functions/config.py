@@ -220,7 +220,7 @@ class ModelConfig:
     Attributes:
         batching: inputs and outputs have a first dimension, that of the batch, which their shapes leave out.
         max_batch_size: the largest batch.
-        batcher: puts requests together; None executes each by itself.
+        batcher: puts requests together, a `DynamicBatcher` only with `batching`; None leaves them single.
         response_cache: answers of equal requests come from the server's cache.
         decoupled: a request has any number of responses; None is true for generators.
         model_warmup: requests to be executed before the model is ready.
