@@ -112,8 +112,8 @@ def test_weights_are_bounded_but_one_item_alone_may_weigh_anything(held: Sink) -
     until(lambda: writer.held == 0)
     assert writer.put("more", 6)
     writer.close()
-    assert held.said[:2] == ["heavy", "nothing"]
-    assert held.said[-2:] == ["more", "end"]
+    assert held.said.count("1 dropped") == 1  # before or after "nothing", as the writer finds them
+    assert [line for line in held.said if line != "1 dropped"] == ["heavy", "nothing", "more", "end"]
 
 
 def test_a_sink_that_fails_costs_what_it_was_given(caplog: pytest.LogCaptureFixture) -> None:
