@@ -24,7 +24,8 @@ from tritonpy.frontends.grpc.stream import STOPPING
 from tritonpy.protos import HealthCheckRequest, HealthCheckResponse, rpc_methods
 
 from tritonpy_router.control import Control
-from tritonpy_router.grpc_forward import ForwardedStream, ForwardedUnary
+from tritonpy_router.grpc_forward.stream import ForwardedStream
+from tritonpy_router.grpc_forward.unary import ForwardedUnary
 from tritonpy_router.http_front import NOT_SHARED
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.watching import Readiness
