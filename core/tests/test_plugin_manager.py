@@ -4,6 +4,7 @@ import importlib
 import sys
 import tomllib
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pluggy
@@ -141,6 +142,34 @@ def test_without_discovery_nothing_is_found(installed):
     installed.distribution("acme-echo", {"echo": "acme_echo"})
 
     assert PluginManager("backends", discover=False).names() == []
+
+
+@pytest.mark.parametrize("offers", [{"other": "acme_new"}, {}])
+def test_of_distributions_of_one_name_the_first_on_the_path_counts(
+    installed, tmp_path, monkeypatch, offers
+) -> None:
+    installed.distribution("acme-dup", {"dup": "acme_dup"}, version="1.0")
+    monkeypatch.syspath_prepend(tmp_path / "first")
+    first = Installed(tmp_path / "first")
+    first.folder.mkdir()
+    first.distribution("Acme_Dup", offers, module="acme_new", version="2.0")
+
+    manager = PluginManager("backends")
+
+    assert "dup" not in manager.names()
+    assert ["2.0"] * len(offers) == [info.version for info in manager.info() if info.name in offers]
+    assert {entry.name for entry in entry_points(group="tritonpy.backends")} == set(manager.names())
+
+
+def test_the_name_of_a_distribution_is_what_its_metadata_say_before_their_description(installed) -> None:
+    installed.distribution("acme-told", {"told": "acme_told"})
+    metadata = installed.folder / "acme_told-1.2.3.dist-info/METADATA"
+    text = metadata.read_text().replace("Name: ", "License: x\n Name: of a license\nName:  ")
+    metadata.write_text(f"{text}\nName: of the description\nVersion: 9\n")
+
+    info = next(info for info in PluginManager("backends").info() if info.name == "told")
+
+    assert (info.distribution, info.version) == ("acme-told", "1.2.3")
 
 
 def test_a_missing_plugin_is_reported_with_what_is_installed():

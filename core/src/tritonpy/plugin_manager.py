@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distributions
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ KINDS: dict[str, type] = {
 }
 """Every kind of plugin and its hook specs; the entry-point group is `tritonpy.<kind>`."""
 
+_GROUP = "tritonpy."
 _HOMES = {hook: kind for kind, specs in KINDS.items() for hook in vars(specs) if not hook.startswith("_")}
 
 LIBRARY_KINDS = frozenset({"backends", "batching", "caches", "repo_agents"})
@@ -127,9 +129,39 @@ class PluginInfo:
 
 
 def installed_plugins(kinds: Iterable[str] = tuple(KINDS)) -> dict[str, list[EntryPoint]]:
-    """The entry points of every installed distribution, by kind; looking for them reads a file of each."""
-    found = entry_points()
-    return {kind: list(found.select(group=f"tritonpy.{kind}")) for kind in kinds}
+    """The entry points of every installed distribution, by kind; looking for them reads a file of each.
+
+    As with `importlib.metadata.entry_points`, of distributions of one name the first on the path counts. That
+    takes apart what all of hundreds of distributions offer, which costs a server more than reading it.
+    """
+    found: dict[str, list[EntryPoint]] = {f"{_GROUP}{kind}": [] for kind in kinds}
+    seen: set[str] = set()
+    for distribution in distributions():
+        name = _normalized_name(distribution)
+        if name in seen:
+            continue
+        seen.add(name)
+        if _GROUP in (distribution.read_text("entry_points.txt") or ""):
+            for entry in distribution.entry_points:
+                if entry.group in found:
+                    found[entry.group].append(entry)
+    return {group.removeprefix(_GROUP): entries for group, entries in found.items()}
+
+
+def _normalized_name(distribution: Distribution) -> str:
+    """A distribution's name, as all ways to write it come to; from its file's name where that has it."""
+    name: str | None = getattr(distribution, "_normalized_name", None)  # reading its metadata takes longer
+    return name or re.sub(r"[-_.]+", "-", distribution.name or "").lower()
+
+
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
+    """What a distribution's metadata say of both; to parse all of them as a message takes much longer."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO")
+    if not text:
+        return distribution.name or "", distribution.version or ""
+    headers, _, _ = text.partition("\n\n")  # the description follows
+    stated = {key: value.strip() for key, _, value in (line.partition(":") for line in headers.splitlines())}
+    return stated.get("Name", ""), stated.get("Version", "")
 
 
 class PluginManager:
@@ -237,8 +269,7 @@ class PluginManager:
         for entry in entries:
             distribution, version = "", ""
             if entry.dist is not None:
-                metadata = entry.dist.metadata  # is read and parsed whenever it is asked for
-                distribution, version = metadata["Name"], metadata["Version"]
+                distribution, version = _name_and_version(entry.dist)
             info = PluginInfo(entry.name, self.kind, distribution, version, entry=entry)
             rival = self._plugins.setdefault(entry.name, info)
             if rival.distribution != info.distribution:

@@ -61,6 +61,7 @@ async def _serve_until_told(
     except TritonError as exc:
         _log.error("%s: %s", CREATING, _described(exc))
         return 1
+    gc.freeze()  # what was imported stays: the collection below need not look through it
     starting = asyncio.create_task(runtime.start())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +72,7 @@ async def _serve_until_told(
         starting.cancel()
         await asyncio.wait((starting,))
     if not failure:
-        # What lives now lives until the end: the collector need not look at it again and again.
+        # What lives now lives until the end, too: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*gc_threshold)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from importlib.metadata import EntryPoints
 from pathlib import Path
 from types import ModuleType
 
@@ -326,7 +325,7 @@ def test_what_a_header_must_say_is_not_shown(capsys: pytest.CaptureFixture[str])
 def test_a_prefix_whose_plugin_is_not_installed_names_the_one_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin_manager, "entry_points", EntryPoints)
+    monkeypatch.setattr(plugin_manager, "distributions", tuple)
 
     error = error_of(capsys, "--model-repository=s3://bucket/models")
 
