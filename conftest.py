@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import os
 import signal
 import statistics
 import sys
@@ -20,6 +21,8 @@ from typing import IO, Any
 import pytest
 
 _WRITES_NO_BYTECODE = sys.dont_write_bytecode
+_RUNNING_GC = gc.get_threshold()
+COLLECTING_GC = 100_000, 50, 1_000
 MODULES_NAMED = 3
 GROWN_S, GROWN_RATIO = 2.0, 1.5  # a module takes longer if it does by that much and by that factor
 PACED_S = 1.0  # recorded modules by which it is told how fast this machine is
@@ -52,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return_large_blocks_at_once()
+    # For what tests start: other threads of numpy, once it is imported, look for work for a while.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     config.pluginmanager.register(Selection(config.option), "runs-selection")
     config.pluginmanager.register(Limits(config), "runs-limits")
     if not hasattr(config, "workerinput"):
@@ -59,13 +64,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection() -> None:
-    """Keep the bytecode of tests whatever the environment says: to make it takes longer than to read it."""
+    """Keep the bytecode of tests whatever the environment says: to make it takes longer than to read it.
+
+    And look for garbage seldom: nearly all that is made now lives until the end.
+    """
     sys.dont_write_bytecode = False
+    gc.set_threshold(*COLLECTING_GC)
 
 
 def pytest_collection_finish() -> None:
     """Write none of what tests make, if the environment says so."""
     sys.dont_write_bytecode = _WRITES_NO_BYTECODE
+    gc.set_threshold(*_RUNNING_GC)
 
 
 class Selection:
