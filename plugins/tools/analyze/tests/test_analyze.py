@@ -38,7 +38,7 @@ def run(repository: ModelRepository, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        short = ("--window=0.2", "--windows=1", f"--model-repository={repository.path}")
+        short = ("--window=0.1", "--windows=1", f"--model-repository={repository.path}")
         status = main(["analyze", *short, *arguments])
         captured = capsys.readouterr()
         return status, captured.out, captured.err
@@ -268,7 +268,8 @@ def test_a_rate_that_is_not_kept_is_told_and_ranked_behind_one_that_is(
     repository.model("wait", {**IDENTITY, "max_batch_size": 0, "parameters": waits})
 
     status, out, err = run(
-        *("wait", "--set=instances=1", "--rate=50,800", "--in-process", "--search=brute", "--json")
+        *("wait", "--set=instances=1", "--rate=50,800", "--in-process", "--search=brute", "--json"),
+        "--window=0.2",
     )
 
     assert status == 0, err
