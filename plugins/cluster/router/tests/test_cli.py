@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from tritonpy_router import cluster_cli, route_cli
+from tritonpy_router.envoy_cli import envoy
 from tritonpy_router.options import RouterOptions
 
 from .conftest import BODY, asked
@@ -65,7 +66,7 @@ def test_options_of_ports_mean_what_they_mean_to_a_server(monkeypatch: pytest.Mo
 
 def test_each_option_of_its_page_is_there() -> None:
     page = (ROOT / "docs/how-to/route-to-several-servers.md").read_text()
-    options = [*route_cli.route.params, *cluster_cli.local.params, *cluster_cli.up.params]
+    options = [*route_cli.route.params, *cluster_cli.local.params, *cluster_cli.up.params, *envoy.params]
     known = {name for option in options if isinstance(option, click.Option) for name in option.opts}
 
     named = set(re.findall(r"(--[a-z][a-z-]+)", page))

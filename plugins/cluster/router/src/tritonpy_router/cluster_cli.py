@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tritonpy_router.envoy_cli import envoy
+
 if TYPE_CHECKING:
     from tritonpy_router.engines import Engine
 
@@ -42,6 +44,9 @@ _address = click.option(
 @click.group(short_help="Run several servers as one.")
 def cluster() -> None:
     """Run several servers as one: on this machine with `local`, on several with `up`."""
+
+
+cluster.add_command(envoy)
 
 
 @cluster.command(short_help="Start servers and a router.", context_settings={"ignore_unknown_options": True})

@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tritonpy_router.replica_cli import (
+    read_headers,
+    replica_header_option,
+    replica_tls_options,
+    server_options,
+)
+
 if TYPE_CHECKING:
     from tritonpy.options import ServerOptions
 
@@ -26,23 +33,7 @@ _LOGGER = "tritonpy.router"
     short_help="Stand before several servers as one.",
     context_settings={"ignore_unknown_options": True},
 )
-@click.option(
-    "--server",
-    "servers",
-    multiple=True,
-    metavar="[NAME=]HOST[:HTTP_PORT[:GRPC_PORT[:REPLICA_PORT]]]",
-    help="A server; its ports are 8000 and 8001 unless it says others. May be repeated.",
-)
-@click.option(
-    "--servers-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with one server to a line, which is read again when it changes.",
-)
-@click.option(
-    "--servers-name",
-    metavar="HOST[:HTTP_PORT[:GRPC_PORT]]",
-    help="A name whose addresses are the servers, such as that of a headless service.",
-)
+@server_options
 @click.option(
     "--members",
     metavar="SCHEME://REST",
@@ -106,12 +97,7 @@ _LOGGER = "tritonpy.router"
     is_flag=True,
     help="The servers run on this machine, so that clients may send tensors in shared memory.",
 )
-@click.option("--replica-tls", is_flag=True, help="The ports of the servers are encrypted.")
-@click.option(
-    "--replica-ca", default="", metavar="PATH", help="Certificates that those of servers are checked by."
-)
-@click.option("--replica-cert", default="", metavar="PATH", help="The certificate to show to servers.")
-@click.option("--replica-key", default="", metavar="PATH", help="Its private key.")
+@replica_tls_options
 @click.option(
     "--replica-service-port",
     type=click.IntRange(0, 65535),
@@ -126,13 +112,7 @@ _LOGGER = "tritonpy.router"
     type=click.Path(dir_okay=False),
     help="A file with the token that the frontend 'replica' of servers asks for.",
 )
-@click.option(
-    "--replica-header",
-    "headers",
-    multiple=True,
-    metavar="NAME:VALUE",
-    help="A header for the router's own questions, such as a key that servers ask for. May be repeated.",
-)
+@replica_header_option
 @click.argument("port_flags", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def route(  # Any: one per option
@@ -197,7 +177,7 @@ def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions: 
         replica_key=given["replica_key"],
         replica_service_port=given["replica_service_port"],
         replica_token=token,
-        replica_headers=_headers(ctx, given["headers"]),
+        replica_headers=read_headers(ctx, given["headers"]),
     )
 
 
@@ -217,16 +197,6 @@ def _ports(ctx: click.Context, flags: Sequence[str]) -> ServerOptions:
         return options_of(["--model-repository=/", *flags])
     except click.UsageError as exc:
         raise click.UsageError(exc.message, ctx) from None
-
-
-def _headers(ctx: click.Context, headers: Sequence[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for header in headers:
-        name, colon, value = header.partition(":")
-        if not colon or not name:
-            raise click.UsageError(f"--replica-header '{name}' is not understood; expected NAME:VALUE", ctx)
-        named[name.strip()] = value.strip()
-    return named
 
 
 def _membership(
