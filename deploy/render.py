@@ -1,6 +1,7 @@
-"""Write `manifests/` from the Helm chart, for clusters without Helm: `python deploy/render.py [HELM]`.
+"""Write what is made of something else: `python deploy/render.py [HELM]`.
 
-A test fails when they differ from what this writes.
+`manifests/` of the Helm chart, for clusters without Helm, and `envoy/` by `corectl cluster envoy`. Tests fail
+when they differ from what this writes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ def manifests(helm: str) -> dict[Path, str]:
     }
 
 
+def envoy() -> dict[Path, str]:
+    """Envoy before the servers of a release that is called tritonpy: both protocols on one port."""
+    options = "--servers-name tritonpy-headless --http-port 8000 --grpc-port 8000 --admin-port 9901"
+    command = [sys.executable, "-m", "tritonpy.cli.main", "cluster", "envoy", *options.split()]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    _, _, rest = text.partition("\n")
+    head = f"# Before the servers of a release called tritonpy; made by corectl cluster envoy {options}\n"
+    return {DEPLOY / "envoy/envoy.yaml": head + rest}
+
+
 def _rendered(helm: str, *options: str) -> str:
     # Without a namespace kustomize gives one to all, the subjects of role bindings among them.
     command = [helm, "template", "tritonpy", str(CHART), f"--set=image.repository={IMAGE}", *options]
@@ -41,6 +52,7 @@ def _rendered(helm: str, *options: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in manifests(sys.argv[1] if len(sys.argv) > 1 else "helm").items():
+    made = envoy() | manifests(sys.argv[1] if len(sys.argv) > 1 else "helm")
+    for path, text in made.items():
         path.write_text(text)
         print(path.relative_to(DEPLOY.parent))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
@@ -38,3 +40,13 @@ def by_kind(found: Iterable[Document]) -> dict[str, list[Document]]:
     for document in found:
         kinds.setdefault(document["kind"], []).append(document)
     return kinds
+
+
+def render_program() -> ModuleType:
+    """The module `deploy/render.py`."""
+    spec = importlib.util.spec_from_file_location("render", DEPLOY / "render.py")
+    assert spec is not None
+    assert spec.loader is not None
+    render = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(render)
+    return render

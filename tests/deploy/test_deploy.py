@@ -21,7 +21,7 @@ from tritonpy_router.endpoint_slices import EndpointSliceMembership
 from tritonpy_router.options import RouterOptions
 
 from ..observability.test_reference import expressions, metric_names
-from .manifests import CHART, DEPLOY, ROOT, RULES, Document, containers, documents
+from .manifests import CHART, DEPLOY, ROOT, RULES, Document, containers, documents, render_program
 
 WHOLE = [path for path in DEPLOY.rglob("*.yaml") if "templates" not in path.parts]
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -32,6 +32,12 @@ DASHBOARD = json.loads((ROOT / "docs/grafana/tritonpy-cluster.json").read_text()
 
 def running() -> list[tuple[Document, Document]]:
     return [found for path in RUNNING for found in containers(documents(path.read_text()))]
+
+
+def test_the_configuration_of_envoy_is_what_the_command_writes() -> None:
+    made = render_program().envoy()
+
+    assert {path: path.read_text() for path in made} == made, "python deploy/render.py HELM writes it anew"
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: str(path.relative_to(DEPLOY)))

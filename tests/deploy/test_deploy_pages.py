@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from .manifests import ROOT
 pytestmark = [pytest.mark.emulator, pytest.mark.timeout(600)]  # the first time it is fetched
 
 PAGES = ("run-on-kubernetes", "rolling-updates-and-autoscaling")
-RUN = ("helm template", "kubectl kustomize", "promtool ", "envoy ")
+RUN = ("helm template", "kubectl kustomize", "promtool ", "envoy ", "corectl cluster envoy ")
 NEEDS_MORE = (
     "corectl compose",
     "docker push",
@@ -43,6 +44,9 @@ def test_every_command_is_run_or_needs_a_cluster() -> None:
 def test_the_command_succeeds(command: str, tmp_path: Path) -> None:
     helm, kubectl = fetched.helm_and_kubectl()
     programs = {"helm": helm, "kubectl": kubectl}
+    if command.startswith("corectl"):
+        command = command.partition(" > ")[0]
+        programs["corectl"] = Path(sys.executable).with_name("corectl")
     if command.startswith("promtool"):
         programs["promtool"] = fetched.promtool()
     if command.startswith("envoy"):

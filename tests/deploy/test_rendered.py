@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import subprocess
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tritonclient.grpc
 import yaml
 from tritonpy.cli.serve import options_of
-from tritonpy.server import Server
-from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .. import fetched
-from ..servers import local_options
-from .manifests import CHART, DEPLOY, RULES, Document, by_kind, containers, documents
+from .manifests import CHART, DEPLOY, RULES, Document, by_kind, containers, documents, render_program
 
 pytestmark = [pytest.mark.emulator, pytest.mark.timeout(600)]  # the first time it is fetched
 
@@ -267,13 +258,7 @@ def test_the_rules_of_the_chart_are_those_of_its_file() -> None:
 
 
 def test_manifests_are_what_the_chart_makes() -> None:
-    spec = importlib.util.spec_from_file_location("render", DEPLOY / "render.py")
-    assert spec is not None
-    assert spec.loader is not None
-    render = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(render)
-
-    made = render.manifests(str(fetched.helm_and_kubectl()[0]))
+    made = render_program().manifests(str(fetched.helm_and_kubectl()[0]))
 
     assert {path: path.read_text() for path in made} == made, "python deploy/render.py HELM writes them anew"
 
@@ -359,69 +344,3 @@ def test_rules_record_and_alert_what_they_should() -> None:
     ):
         done = subprocess.run([promtool, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_envoy_takes_its_configuration() -> None:
-    command = [fetched.envoy(), "--mode", "validate", "-c", DEPLOY / "envoy/envoy.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Server]:
-    repository = ModelRepository(tmp_path / "models")
-    tensors = {"data_type": "TYPE_FP32", "dims": [-1]}
-    sides = {"input": [{"name": "INPUT0", **tensors}], "output": [{"name": "OUTPUT0", **tensors}]}
-    repository.model("echo", {"backend": "identity", **sides})
-    with Server(local_options(repository.path)) as server:
-        yield server
-
-
-def test_both_protocols_pass_through_envoy_on_one_port(served: Server, tmp_path: Path) -> None:
-    config = yaml.safe_load((DEPLOY / "envoy/envoy.yaml").read_text())
-    text = json.dumps(config).replace("tritonpy-headless", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
-    for port, own in ((8000, served.http_port), (8001, served.grpc_port)):
-        address = '"address": "127.0.0.1", "port_value": '
-        # The listener comes first, and has the port of HTTP; both are of the system's choice.
-        head, _, rest = text.partition('"clusters"')
-        text = (
-            head.replace(f"{address}{port}", f"{address}0")
-            + '"clusters"'
-            + rest.replace(f"{address}{port}", f"{address}{own}")
-        )
-    text = text.replace('"port_value": 9901', '"port_value": 0')
-    file, admin = tmp_path / "envoy.json", tmp_path / "admin"
-    file.write_text(text)
-    command = [fetched.envoy(), "-c", file, "--admin-address-path", admin]
-    command += ["--disable-hot-restart", "--concurrency", "1", "--log-path", tmp_path / "log"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as envoy:
-        try:
-            asked = until(lambda: admin.exists() and admin.read_text())
-
-            def stats(path: str) -> Any:
-                with urllib.request.urlopen(f"http://{asked}/{path}", timeout=DEADLINE_S) as answer:
-                    return json.load(answer)
-
-            listeners = until(lambda: stats("listeners?format=json")["listener_statuses"])
-            address = f"127.0.0.1:{listeners[0]['local_address']['socket_address']['port_value']}"
-            healthy = "stats?format=json&filter=membership_healthy"
-            until(lambda: [each["value"] for each in stats(healthy)["stats"]] == [1, 1, 1, 1])
-            for headers in ({}, {"x-sequence-id": "7"}):
-                request = urllib.request.Request(f"http://{address}/v2/models/echo/ready", headers=headers)
-                with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-                    assert answer.status == 200
-                with tritonclient.grpc.InferenceServerClient(address) as client:
-                    value = np.array([1, 2], np.float32)
-                    given = tritonclient.grpc.InferInput("INPUT0", [2], "FP32")
-                    given.set_data_from_numpy(value)
-                    result = client.infer("echo", [given], headers=headers, client_timeout=DEADLINE_S)
-                    assert (result.as_numpy("OUTPUT0") == value).all()
-            counts = {
-                each["name"].split(".")[1]: each["value"]
-                for each in stats("stats?format=json&filter=upstream_rq_200")["stats"]
-            }
-        finally:
-            envoy.kill()
-
-    assert counts.keys() >= {"servers_http", "sequences_http", "servers_grpc", "sequences_grpc"}
