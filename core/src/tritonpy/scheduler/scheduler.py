@@ -169,8 +169,9 @@ class Scheduler:
         if self._sequences is not None:
             self._feed_each(self._sequences, deadline_ns)
             return
-        policy = self._policy
-        while (instance := self._free_instance()) is not None:
+        policy, stats = self._policy, self._stats
+        # Asked only while something waits: an instance that is done finds an idle queue most of the time.
+        while stats.pending_count and (instance := self._free_instance()) is not None:
             decision = policy.decide(self._clock(), instance)
             if isinstance(decision, Dispatch):
                 self._dispatch(instance, decision)
