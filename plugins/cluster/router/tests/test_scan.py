@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tritonpy.frontends.grpc.native.call import Refused
+from tritonpy.frontends.grpc.native.framing import PREFIX, BrokenFraming
 from tritonpy.protos import ModelInferRequest
-from tritonpy_router.scan import Asked, Unreadable, scan_json, scan_message
+from tritonpy_router.grpc_forward.message import OneMessage
+from tritonpy_router.scan import Asked, Pieces, Unreadable, scan_json, scan_message
 
 NAMES = st.text(max_size=8)
 SEQUENCES = st.one_of(st.integers(1, 2**64 - 1), st.text(min_size=1, max_size=6))
@@ -101,3 +104,59 @@ def test_json_says_which_sequence_it_belongs_to(parameters: Any, expected: Asked
 def test_what_is_no_json_is_refused() -> None:
     with pytest.raises(Unreadable):
         scan_json(b"{", None, Asked())
+
+
+@given(
+    st.builds(Asked, NAMES, NAMES, NAMES, SEQUENCES, st.booleans(), st.booleans()),
+    st.lists(st.integers(0, 300), max_size=3),
+    st.lists(st.integers(1, 40), min_size=1, max_size=50),
+)
+def test_a_message_in_pieces_says_the_same(asked: Asked, sizes: list[int], cuts: list[int]) -> None:
+    whole = b"\0" * 5 + message(asked, sizes)
+    pieces, begin = [], 0
+    for cut in cuts:
+        pieces.append(whole[begin : begin + cut])
+        begin += cut
+    pieces = [piece for piece in [*pieces, whole[begin:]] if piece]
+
+    assert scan_message(Pieces(pieces), 5) == scan_message(whole, 5) == asked
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 4096, 70_000])
+def test_a_message_is_kept_as_the_pieces_that_it_came_in(size: int) -> None:
+    announced: list[int] = []
+    arriving = OneMessage(announced.append)
+    whole = PREFIX.pack(1, 200_000) + bytes(range(250)) * 800
+    parts = [whole[begin : begin + size] for begin in range(0, len(whole), size)]
+    for part in parts:
+        arriving.add(part)
+    arriving.end()
+
+    assert (announced, arriving.flag, b"".join(arriving.pieces)) == ([200_000], 1, whole)
+    if size >= 4096:
+        large = [part for part in parts if len(part) >= 4096]
+        assert [id(piece) for piece in arriving.pieces][: len(large)] == [id(part) for part in large]
+    else:
+        assert len(arriving.pieces) < len(whole) / 4000
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "text"),
+    [
+        ([], Refused, "got none"),
+        ([b"\0\0\0"], BrokenFraming, "incomplete"),
+        ([PREFIX.pack(0, 3), b"ab"], BrokenFraming, "incomplete"),
+        ([PREFIX.pack(0, 3), b"abcd"], Refused, "got more"),
+        ([PREFIX.pack(2, 3)], BrokenFraming, "flag 2"),
+    ],
+)
+def test_what_is_not_one_message_is_refused(parts: list[bytes], error: type[Exception], text: str) -> None:
+    arriving = OneMessage(lambda size: None)
+
+    def read() -> None:
+        for part in parts:
+            arriving.add(part)
+        arriving.end()
+
+    with pytest.raises(error, match=text):
+        read()

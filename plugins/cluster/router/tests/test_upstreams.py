@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tritonpy_router.grpc_client import GrpcUpstream
+from tritonpy_router.grpc_client.connection import GrpcUpstream
+from tritonpy_router.grpc_client.header_blocks import BlockReader, encoded
 from tritonpy_router.http_client import HttpUpstream
 
 
@@ -73,28 +74,29 @@ def test_a_connection_whose_client_was_slow_is_read_for_the_next_one() -> None:
 class Nobody:
     """A call that nobody waits for."""
 
-    def on_headers(self, headers: Any, is_last: bool) -> None: ...
+    def replica_headers(self, headers: Any, is_last: bool) -> None: ...
 
-    def on_data(self, data: bytes) -> None: ...
+    def replica_data(self, data: bytes) -> None: ...
 
-    def on_trailers(self, headers: Any) -> None: ...
+    def replica_trailers(self, headers: Any) -> None: ...
 
-    def on_over(self, code: int | None) -> None: ...
+    def replica_over(self, code: int | None) -> None: ...
 
-    def on_flushed(self) -> None: ...
+    def replica_flushed(self) -> None: ...
 
 
 def test_many_calls_that_are_cancelled_at_once_are_reset_bit_by_bit() -> None:
     async def run() -> tuple[int, int]:
-        upstream = GrpcUpstream(memoryview(bytearray(4096)), b"host", b"http", lambda _: None, lambda _: None)
+        scratch, lead = memoryview(bytearray(4096)), encoded(((b":method", b"POST"),))
+        upstream = GrpcUpstream(scratch, lead, BlockReader(), lambda _: None, lambda _: None, lambda: None)
         upstream.connection_made(HandTransport())
-        streams = [upstream.begin(b"/a/b", (), Nobody()) for _ in range(300)]
+        streams = [upstream.begin(encoded(((b":path", b"/a/b"),)), Nobody()) for _ in range(300)]
         for stream in streams:
             upstream.cancel(stream)
-        at_once = len(upstream._late_resets)
+        at_once = len(upstream._engine.cancelled)
         upstream._resets_at -= 1  # a second later
         upstream._reset_some()
-        return at_once, len(upstream._late_resets)
+        return at_once, len(upstream._engine.cancelled)
 
     at_once, later = asyncio.run(run())
 

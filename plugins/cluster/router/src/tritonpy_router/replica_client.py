@@ -11,7 +11,10 @@ from google.protobuf.message import DecodeError, Message
 from tritonpy.frontends.grpc.native.framing import PREFIX, BrokenFraming, MessageReader
 from tritonpy.frontends.grpc.status import Status
 
-from tritonpy_router.grpc_client import GrpcPool, GrpcUpstream, Headers
+from tritonpy_router.grpc_client.call import Headers, UpstreamStream
+from tritonpy_router.grpc_client.connection import GrpcUpstream
+from tritonpy_router.grpc_client.header_blocks import encoded
+from tritonpy_router.grpc_client.pool import GrpcPool
 from tritonpy_router.protos import ApplyRequest, ApplyResponse, WatchRequest, WatchResponse
 from tritonpy_router.replica import Place
 from tritonpy_router.secrets import bearer
@@ -45,10 +48,12 @@ class ReplicaClient:
 
     def __init__(self, place: Place, port: int, token: str, tls: ssl.SSLContext | None) -> None:
         self._pool = GrpcPool(place._replace(grpc_port=port), tls)
-        self._headers: Headers = (
-            (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-            *(((b"authorization", bearer(token)),) if token else ()),
+        self._block = encoded(
+            (
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+                *(((b"authorization", bearer(token)),) if token else ()),
+            )
         )
 
     async def watch(self, interval_ms: int, on_message: Callable[[WatchResponse], None]) -> None:
@@ -96,7 +101,8 @@ class ReplicaClient:
             upstream = self._pool.take() or await self._pool.connect()
             call = _Call(upstream, on_message)
             message = request.SerializeToString()
-            call.begin(_SERVICE + name, self._headers, PREFIX.pack(0, len(message)) + message)
+            block = encoded(((b":path", _SERVICE + name),)) + self._block
+            call.begin(block, PREFIX.pack(0, len(message)) + message)
         except (OSError, TimeoutError) as exc:
             raise ReplicaCallError(Status.UNAVAILABLE, str(exc) or type(exc).__name__) from None
         try:
@@ -108,7 +114,7 @@ class ReplicaClient:
 
 
 class _Call:
-    """One call; satisfies `grpc_client.UpstreamCall`.
+    """One call; satisfies `UpstreamCall`.
 
     Attributes:
         ended: the status and its text.
@@ -118,47 +124,48 @@ class _Call:
         self._upstream = upstream
         self._on_message = on_message
         self._reader = MessageReader(self._announced)
-        self._stream = 0
+        self._stream: UpstreamStream | None = None
         self.ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
 
-    def begin(self, path: bytes, headers: Headers, message: bytes) -> None:
+    def begin(self, block: bytes, message: bytes) -> None:
         """Send it.
 
         Raises:
             ConnectionError: the connection takes no calls any more.
         """
-        self._stream = self._upstream.begin(path, headers, self)
-        self._upstream.data(self._stream, message, True)
+        self._stream = self._upstream.ask(block, (message,), self)
 
     def cancel(self) -> None:
         """Nobody waits for the rest."""
-        self._upstream.cancel(self._stream)
+        if self._stream is not None:
+            self._upstream.cancel(self._stream)
 
-    def on_headers(self, headers: Headers, is_last: bool) -> None:
+    def replica_headers(self, headers: Headers, is_last: bool) -> None:
         """See `UpstreamCall`."""
         self._note_status(headers)
         if dict(headers).get(b":status") != b"200":
             self._end(Status.UNAVAILABLE, "the port speaks no gRPC")
 
-    def on_data(self, data: bytes) -> None:
+    def replica_data(self, data: bytes) -> None:
         """See `UpstreamCall`."""
-        self._upstream.consumed(self._stream, len(data))
+        if self._stream is not None:  # data follows its beginning
+            self._upstream.consumed(self._stream, len(data))
         try:
             for _, body in self._reader.feed(data):
                 self._on_message(bytes(body))
         except (BrokenFraming, DecodeError) as exc:
             self._end(Status.INTERNAL, f"its message cannot be read: {exc}")
 
-    def on_trailers(self, headers: Headers) -> None:
+    def replica_trailers(self, headers: Headers) -> None:
         """See `UpstreamCall`."""
         self._note_status(headers)
 
-    def on_over(self, code: int | None) -> None:
+    def replica_over(self, code: int | None) -> None:
         """See `UpstreamCall`."""
         reason = "its connection is gone" if code is None else f"error {code} of HTTP/2"
         self._end(Status.UNAVAILABLE, reason)
 
-    def on_flushed(self) -> None:
+    def replica_flushed(self) -> None:
         """See `UpstreamCall`."""
 
     def _note_status(self, headers: Headers) -> None:

@@ -6,12 +6,16 @@ is stepped over by its length.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from itertools import accumulate
+from typing import Any, TypeAlias, overload
 
 import orjson
 
 Body: TypeAlias = bytes | memoryview
+Piece: TypeAlias = bytes | bytearray | memoryview
 
 _NAME, _VERSION, _ID, _PARAMETERS = 1, 2, 3, 4
 _KEY, _VALUE = 1, 2  # of an entry of a map
@@ -44,21 +48,66 @@ class Asked:
     is_end: bool = False
 
 
-def scan_message(body: Body) -> Asked:
+class Pieces:
+    """Bytes that came in pieces, as if they were one; for the few places that are looked at.
+
+    Args:
+        pieces: at least one, none of them empty.
+    """
+
+    __slots__ = ("_ends", "_pieces")
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._ends = list(accumulate(map(len, pieces)))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, where: int) -> int: ...
+    @overload
+    def __getitem__(self, where: slice) -> bytes: ...
+    def __getitem__(self, where: int | slice) -> int | bytes:
+        if isinstance(where, int):
+            at = bisect_right(self._ends, where)
+            return self._pieces[at][where - self._ends[at]]
+        begin, end, _ = where.indices(self._ends[-1])
+        parts = []
+        while begin < end:
+            at = bisect_right(self._ends, begin)
+            piece, last = self._pieces[at], self._ends[at]
+            part = bytes(memoryview(piece)[begin - last + len(piece) : min(end, last) - last + len(piece)])
+            parts.append(part)
+            begin += len(part)
+        return b"".join(parts)
+
+
+def scan_message(body: Body | Pieces, position: int = 0) -> Asked:
     """Read a serialized `ModelInferRequest`.
+
+    Args:
+        body: holds it.
+        position: where it begins; it goes to the end.
 
     Raises:
         Unreadable: it is none.
     """
     asked = Asked()
-    position, end = 0, len(body)
+    end = len(body)
     while position < end:
-        tag, position = _varint(body, position, end)
+        tag = body[position]
+        position += 1
+        if tag >= 0x80:
+            tag, position = _varint(body, position - 1, end)
         field, kind = tag >> 3, tag & 7
         if kind != _LENGTH:
             position = _after(body, position, end, kind)
             continue
-        size, position = _varint(body, position, end)
+        size = body[position] if position < end else 0x80
+        position += 1
+        if size >= 0x80:
+            size, position = _varint(body, position - 1, end)
         begin, position = position, position + size
         if position > end:
             raise Unreadable("a field is longer than the message")
@@ -144,7 +193,7 @@ def _parameter_value(value: bytes) -> int | str:
     return found
 
 
-def _after(body: Body, position: int, end: int, kind: int) -> int:
+def _after(body: Body | Pieces, position: int, end: int, kind: int) -> int:
     """The position behind a value that is not looked at."""
     if kind == _VARINT:
         return _varint(body, position, end)[1]
@@ -155,7 +204,7 @@ def _after(body: Body, position: int, end: int, kind: int) -> int:
     raise Unreadable(f"a field of the unknown kind {kind}")
 
 
-def _varint(body: Body, position: int, end: int) -> tuple[int, int]:
+def _varint(body: Body | Pieces, position: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while position < end:
         byte = body[position]

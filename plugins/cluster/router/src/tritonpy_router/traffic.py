@@ -10,12 +10,14 @@ from weakref import WeakSet
 
 from tritonpy.frontends.http.connection.answering import HttpConnection
 
+from tritonpy_router.call_blocks import CallBlocks
 from tritonpy_router.dispatcher import Dispatcher
-from tritonpy_router.grpc_client import GrpcPool
+from tritonpy_router.grpc_client.pool import GrpcPool
 from tritonpy_router.http_client import HttpPool
 from tritonpy_router.metrics import RouterMetrics
 from tritonpy_router.replica import Replica
 from tritonpy_router.scan import Asked
+from tritonpy_router.turn import Turn
 from tritonpy_router.view import View
 
 _log = logging.getLogger("tritonpy.router")
@@ -68,6 +70,8 @@ class Traffic:
 
     Attributes:
         budget: of retries.
+        turn: of clients that replicas have answered.
+        blocks: writes the headers of calls.
     """
 
     def __init__(
@@ -83,6 +87,8 @@ class Traffic:
         self.metrics = metrics
         self.now_s: Callable[[], float] = view.now_s
         self.budget = RetryBudget()
+        self.turn = Turn()
+        self.blocks = CallBlocks()
         self._tls = http_tls, grpc_tls
         self._pools: dict[Replica, Pools] = {}
         self._left: WeakSet[Replica] = WeakSet()
@@ -95,7 +101,9 @@ class Traffic:
             host = f"[{place.host}]" if ":" in place.host else place.host
             http_tls, grpc_tls = self._tls
             found = Pools(
-                HttpPool(place, http_tls), GrpcPool(place, grpc_tls), f"{host}:{place.http_port}".encode()
+                HttpPool(place, http_tls),
+                GrpcPool(place, grpc_tls, self.turn.end),
+                f"{host}:{place.http_port}".encode(),
             )
             if replica in self._left:  # nobody would close them
                 found.http.close()

@@ -86,6 +86,9 @@ class CallConnection(Protocol):
     def sent(self) -> None:
         """Something of a call was sent: have it leave at the end of this turn of the loop."""
 
+    def sent_now(self) -> None:
+        """Something of calls was sent, and nothing else follows at once: have it leave."""
+
     def flush_soon(self) -> None:
         """Have what was sent leave at the end of this turn of the loop."""
 
@@ -146,21 +149,8 @@ class Call:
         if self.is_over:
             self._connection.consumed(self._stream, len(data))
             return
-        reader = self._reader
-        if reader is None:
-            reader = self._reader = MessageReader(self._announced)
         try:
-            if data:
-                try:
-                    for flag, body in reader.feed(data):
-                        self._release()
-                        self._on_message(flag, body)
-                finally:  # else a client that is refused often would have no room left
-                    self._taken(len(data))
-            if is_last and not self.is_over:
-                if not reader.is_between:
-                    raise BrokenFraming("the client's last message is incomplete")
-                self._on_end()
+            self._read(data, is_last)
         except Refused as exc:
             self.give_up(exc.status, exc.text)
         except BrokenFraming as exc:
@@ -239,6 +229,28 @@ class Call:
         self.refuse(*status_of(error))
 
     # What kinds of calls do in their own way.
+
+    def _read(self, data: bytes, is_last: bool) -> None:
+        """Cut bytes of the client into messages, and say when the last one has come.
+
+        Raises:
+            Refused: the call can go no further.
+            BrokenFraming: the bytes are no messages.
+        """
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = MessageReader(self._announced)
+        if data:
+            try:
+                for flag, body in reader.feed(data):
+                    self._release()
+                    self._on_message(flag, body)
+            finally:  # else a client that is refused often would have no room left
+                self._taken(len(data))
+        if is_last and not self.is_over:
+            if not reader.is_between:
+                raise BrokenFraming("the client's last message is incomplete")
+            self._on_end()
 
     def _announced(self, byte_size: int) -> None:
         """A message of so many bytes begins to arrive."""

@@ -378,6 +378,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._is_flush_due = True
             self._loop.call_soon(self._flush_now)
 
+    def sent_now(self) -> None:
+        """Something of calls was sent, and nothing else follows at once: have it leave."""
+        self._sent_count += 1
+        if not self._is_feeding:
+            self._flush()
+
     def flush_soon(self) -> None:
         """Have what was sent leave at the end of this turn of the loop."""
         if not (self._is_flush_due or self._is_feeding):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from tritonpy.errors import TritonError
 from tritonpy.frontends.grpc.errors import status_of
 from tritonpy.frontends.grpc.native.call import CallConnection
-from tritonpy.frontends.grpc.native.engine import Headers, StreamGone
+from tritonpy.frontends.grpc.native.engine import StreamGone
 from tritonpy.frontends.grpc.native.framing import PREFIX, Body
-from tritonpy.frontends.grpc.native.metadata import RESPONSE_HEADERS, RequestHead
+from tritonpy.frontends.grpc.native.metadata import OK_TRAILERS, RESPONSE_HEADERS, RequestHead
 from tritonpy.protos import ModelStreamInferResponse
 
+from tritonpy_router.grpc_client.call import Piece
 from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost
 from tritonpy_router.grpc_forward.leg import Leg
 from tritonpy_router.grpc_forward.message import framed, scanned
@@ -36,7 +38,7 @@ class _Awaiting:
 
     __slots__ = ("asked", "behind", "owner", "parts", "tried")
 
-    def __init__(self, owner: ForwardedStream, asked: Asked, parts: Sequence[Body]) -> None:
+    def __init__(self, owner: ForwardedStream, asked: Asked, parts: Sequence[Piece]) -> None:
         self.owner = owner
         self.asked = asked
         self.parts = parts
@@ -60,7 +62,7 @@ class ForwardedStream(ForwardedCall):
     of its requests were answered is the client's to know.
     """
 
-    __slots__ = ("_awaiting", "_by_key", "_early", "_is_ended", "_legs", "_untaken")
+    __slots__ = ("_awaiting", "_by_key", "_early", "_is_ended", "_legs", "_tasks", "_untaken")
 
     def __init__(self, connection: CallConnection, stream: int, head: RequestHead, traffic: Traffic) -> None:
         super().__init__(connection, stream, head, traffic)
@@ -68,18 +70,24 @@ class ForwardedStream(ForwardedCall):
         self._by_key: dict[_StreamKey, Replica] = {}
         self._awaiting: dict[_StreamKey, _Awaiting] = {}
         self._early: dict[Leg, list[_Awaiting]] = {}  # what has come for those that are not open yet
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_ended = False
         self._untaken = 0
 
     def begin(self) -> None:
         """Clients wait for the headers, though no message may come for long."""
-        self._send_headers(RESPONSE_HEADERS)
+        self._has_headers = True
+        try:
+            self._connection.engine.headers(self._stream, RESPONSE_HEADERS)
+        except StreamGone:
+            return
+        self._connection.sent()
 
     def _on_message(self, flag: int, body: Body) -> None:
         self._check_size(len(body))
         if flag:
             self._check_coding(flag)
-        asked = scanned(flag, self._head.coding, body)
+        asked = scanned(flag, self._head.coding, (body,), 0)
         self._route(_Awaiting(self, asked, framed(flag, body)))
 
     def _route(self, waiting: _Awaiting) -> None:
@@ -145,8 +153,23 @@ class ForwardedStream(ForwardedCall):
 
     # What legs tell.
 
-    def leg_answers(self, leg: Leg, headers: Headers) -> None:
-        """A replica begins to answer; the client has its headers."""
+    def leg_data(self, leg: Leg, data: bytes) -> None:
+        """A replica sends bytes of its answer."""
+        leg.withheld += len(data)
+        if self.is_over:
+            leg.give_back()
+            return
+        engine = self._connection.engine
+        try:
+            engine.data(self._stream, data)
+        except StreamGone:
+            leg.give_back()
+            return
+        self._traffic.turn.sent(self._connection)
+        if engine.queued(self._stream) <= MOST_QUEUED:
+            leg.give_back()
+        else:
+            self._connection.tell_when_flushed(self)
 
     def leg_over(self, leg: Leg, code: int | None) -> None:
         """A replica's call has ended."""
@@ -183,6 +206,34 @@ class ForwardedStream(ForwardedCall):
 
     # Inside.
 
+    def _open(self, leg: Leg) -> None:
+        """Have a leg begin, on a connection that there is or that has to be made."""
+        upstream = self._traffic.pools(leg.replica).grpc.take()
+        if upstream is not None:
+            try:
+                leg.open(upstream, self._block())
+                self._traffic.budget.sent()
+                self.leg_flushed(leg)
+                return
+            except ConnectionError:
+                pass  # it has just ended
+        task = asyncio.get_running_loop().create_task(self._connect(leg))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, leg: Leg) -> None:
+        try:
+            upstream = await self._traffic.pools(leg.replica).grpc.connect()
+            if not self.is_over:
+                leg.open(upstream, self._block())
+                self._traffic.budget.sent()
+                self.leg_flushed(leg)
+        except (OSError, TimeoutError) as exc:
+            self._traffic.view.failed(leg.replica)
+            if not self.is_over:
+                self._traffic.log_unreachable(leg.replica, exc)
+                self._leg_unreached(leg)
+
     def _taken(self, byte_size: int) -> None:
         self._untaken += byte_size
         self._return_room()
@@ -201,7 +252,8 @@ class ForwardedStream(ForwardedCall):
 
     def _end_legs(self) -> None:
         if not self._legs:
-            self._pass_on_status(((b"grpc-status", b"0"),))
+            self._pass_on_status(OK_TRAILERS)
+            self._connection.sent()  # nothing may come of a replica
         for leg in self._legs.values():
             leg.end()
 
