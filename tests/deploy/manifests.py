@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import yaml
+
+from .. import fetched
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -50,3 +53,15 @@ def render_program() -> ModuleType:
     render = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(render)
     return render
+
+
+def check_by_schemas(found: Iterable[Document], tmp_path: Path) -> None:
+    """Refuse what Kubernetes 1.37 would, and fields that nobody reads."""
+    python = fetched.environment(fetched.CACHE / "kubernetes-validate", "kubernetes-validate==1.37.0")
+    file = tmp_path / "documents.yaml"
+    file.write_text(yaml.safe_dump_all(found))
+    done = subprocess.run(
+        [python, "-m", "kubernetes_validate", "--strict", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Couldn't find schema" not in done.stdout + done.stderr

@@ -15,15 +15,23 @@ from .manifests import ROOT
 
 pytestmark = [pytest.mark.emulator, pytest.mark.timeout(600)]  # the first time it is fetched
 
-PAGES = ("run-on-kubernetes", "rolling-updates-and-autoscaling")
+PAGES = ("run-on-kubernetes", "rolling-updates-and-autoscaling", "run-on-ray")
 RUN = ("helm template", "kubectl kustomize", "promtool ", "envoy ", "corectl cluster envoy ")
 NEEDS_MORE = (
+    "corectl cluster down",
+    "corectl cluster scale",
+    "corectl cluster status",
+    "corectl cluster up",
+    "corectl cluster update",
     "corectl compose",
+    "docker build",
     "docker push",
     "helm rollback",
     "helm upgrade models",
     "kubectl --namespace",
     "kubectl apply",
+    "pip install",
+    "ray start",
 )
 
 
@@ -32,7 +40,7 @@ def commands() -> list[str]:
     text = "".join((ROOT / f"docs/how-to/{page}.md").read_text() for page in PAGES)
     blocks = re.findall(r"^ *```console\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    typed = [line.strip().removeprefix("$ ") for line in lines]
+    typed = [line.strip().removeprefix("$ ") for line in lines if line.strip().startswith("$ ")]
     return [re.sub(r"^helm (install|upgrade --install)\b", "helm template", each) for each in typed]
 
 
@@ -65,5 +73,5 @@ def test_the_command_succeeds(command: str, tmp_path: Path) -> None:
 def test_files_that_are_applied_are_there() -> None:
     applied = re.findall(r"kubectl apply -f (\S+)", "\n".join(commands()))
 
-    assert len(applied) == 2
+    assert len(applied) == 4
     assert all((ROOT / path).is_file() for path in applied)
