@@ -13,7 +13,17 @@ import yaml
 from tritonpy.cli.serve import options_of
 
 from .. import fetched
-from .manifests import CHART, DEPLOY, RULES, Document, by_kind, containers, documents, render_program
+from .manifests import (
+    CHART,
+    DEPLOY,
+    RULES,
+    Document,
+    by_kind,
+    check_by_schemas,
+    containers,
+    documents,
+    render_program,
+)
 
 pytestmark = [pytest.mark.emulator, pytest.mark.timeout(600)]  # the first time it is fetched
 
@@ -56,7 +66,18 @@ VALUES: dict[str, dict[str, Any]] = {
             "zone": "$(ZONE)",
             "replicaTokenSecret": "replica",
             "extraEnv": [{"name": "ZONE", "value": "west"}],
-            "extraArgs": ["--policy=least-busy"],
+            "stateClaimName": "router-state",
+            "extraArgs": [
+                "--policy=least-busy",
+                "--https-certificate=/tls/tls.crt",
+                "--https-key=/tls/tls.key",
+            ],
+            "extraVolumes": [{"name": "tls", "secret": {"secretName": "router-tls"}}],
+            "extraVolumeMounts": [{"name": "tls", "mountPath": "/tls", "readOnly": True}],
+            "probeScheme": "HTTPS",
+            "podAnnotations": {"a": "b"},
+            "podLabels": {"team": "vision"},
+            "priorityClassName": "high",
         },
         "autoscaling": {"engine": "keda", "pendingRequests": 16},
         "monitoring": {
@@ -113,18 +134,6 @@ def of_kubernetes(document: Document) -> bool:
     return document["apiVersion"].partition("/")[0] not in {*PACKAGES, "serving.kserve.io"}
 
 
-def check_by_schemas(found: list[Document], tmp_path: Path) -> None:
-    """Refuse what Kubernetes 1.37 would, and fields that nobody reads."""
-    python = fetched.environment(fetched.CACHE / "kubernetes-validate", "kubernetes-validate==1.37.0")
-    file = tmp_path / "documents.yaml"
-    file.write_text(yaml.safe_dump_all(each for each in found if of_kubernetes(each)))
-    done = subprocess.run(
-        [python, "-m", "kubernetes_validate", "--strict", file], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Couldn't find schema" not in done.stdout + done.stderr
-
-
 def check_by_types(found: list[Document], tmp_path: Path) -> int:
     """Refuse fields that further kinds do not have, by their types in TypeScript; counts what was checked."""
     versions = ["gateway-api@2.0.0", "keda@2.0.0", "prometheus-operator@6.0.0"]
@@ -156,7 +165,7 @@ def check_by_types(found: list[Document], tmp_path: Path) -> int:
 def test_the_chart_is_rendered_to_what_the_schemas_know(name: str, tmp_path: Path) -> None:
     found = rendered(VALUES[name])
 
-    check_by_schemas(found, tmp_path)
+    check_by_schemas(filter(of_kubernetes, found), tmp_path)
     checked = check_by_types(found, tmp_path) if not all(map(of_kubernetes, found)) else 0
     assert checked == {"least": 0, "claim": 1, "router": 5}[name]
     assert helm("lint", "--strict", CHART, values=VALUES[name]).returncode == 0
@@ -230,6 +239,22 @@ def test_servers_tell_routers_of_themselves_where_both_know_the_token() -> None:
     assert "token" not in json.dumps([found for _, found in containers(rendered(VALUES["least"]))])
 
 
+def test_routers_keep_loaded_models_together_where_they_share_a_claim() -> None:
+    [(pod, router)] = [
+        found for found in containers(rendered(VALUES["router"])) if found[1]["name"] == "router"
+    ]
+    [file] = [Path(each.partition("=")[2]) for each in router["args"] if each.startswith("--state-file=")]
+    mounts = {each["mountPath"]: each for each in router["volumeMounts"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+
+    assert not mounts[str(file.parent)].get("readOnly")
+    claim = volumes[mounts[str(file.parent)]["name"]]["persistentVolumeClaim"]
+    assert claim == {"claimName": "router-state"}
+    assert {volumes[each["name"]]["name"] for each in mounts.values()} == volumes.keys()
+    assert {router[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("readiness", "liveness")} == {"HTTPS"}
+    assert "--state-file" not in json.dumps(rendered(VALUES["least"] | {"router": {"enabled": True}}))
+
+
 def test_every_selector_finds_the_pods_of_one_deployment() -> None:
     kinds = by_kind(rendered(VALUES["router"]))
     pods = {
@@ -267,7 +292,7 @@ def test_manifests_are_what_the_chart_makes() -> None:
 def test_kustomize_makes_what_the_schemas_know(folder: str, tmp_path: Path) -> None:
     found = kustomized(DEPLOY / "manifests" / folder)
 
-    check_by_schemas(found, tmp_path)
+    check_by_schemas(filter(of_kubernetes, found), tmp_path)
     assert "Deployment" in by_kind(found)
 
 
