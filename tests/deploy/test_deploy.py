@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,19 @@ import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 from tritonpy.cli.serve import options_of
 from tritonpy.options import ServerOptions
+from tritonpy.server import Server
 from tritonpy_router import metrics as router_metrics
 from tritonpy_router import route_cli
 from tritonpy_router.endpoint_slices import EndpointSliceMembership
 from tritonpy_router.options import RouterOptions
+from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..observability.test_reference import expressions, metric_names
+from ..servers import local_options
 from .manifests import CHART, DEPLOY, ROOT, RULES, Document, containers, documents, render_program
 
 WHOLE = [path for path in DEPLOY.rglob("*.yaml") if "templates" not in path.parts]
@@ -209,3 +215,38 @@ def test_panels_of_the_dashboard_have_ids_and_places_of_their_own() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
     assert all(panel["type"] == "row" or panel["targets"] for panel in panels)
+
+
+def series_of_the_test_of_rules() -> dict[str, set[str]]:
+    """The names of series in the test of the rules, with the labels that they have there."""
+    text = Path(__file__).with_name("rules_test.yaml").read_text()
+    found: dict[str, set[str]] = {}
+    for name, labels in re.findall(r"- series: (\w+)\{(.*)\}", text):
+        found.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
+    return found
+
+
+def test_the_series_that_rules_are_tested_with_are_those_of_a_server(tmp_path: Path) -> None:
+    """With their labels; Prometheus adds namespace and pod."""
+    repository = ModelRepository(tmp_path)
+    tensors = {"data_type": "TYPE_FP32", "dims": [-1]}
+    sides = {"input": [{"name": "INPUT0", **tensors}], "output": [{"name": "OUTPUT0", **tensors}]}
+    repository.model("echo", {"backend": "identity", **sides})
+    with Server(local_options(repository.path)) as server:
+        url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+        page = urllib.request.urlopen(url, timeout=DEADLINE_S).read().decode()
+    exported = {
+        sample.name.removesuffix("_total"): set(sample.labels)  # which the parser adds to counters
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    of_servers = {
+        name: labels
+        for name, labels in series_of_the_test_of_rules().items()
+        if not name.startswith("tritonpy_router_")
+    }
+
+    assert len(of_servers) >= 5
+    for name, labels in of_servers.items():
+        if name != "tritonpy_worker_restarts_total":  # of models with workers only
+            assert labels - {"namespace", "pod"} == exported[name], name
