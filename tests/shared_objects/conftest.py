@@ -10,13 +10,14 @@ import tritonclient.grpc as grpcclient
 from tritonpy_sdk.testing import SharedObjects
 
 SOURCES = Path(__file__).parents[2] / "plugins/abi/tests/csrc"
+KEPT = Path(__file__).parents[2] / ".cache/shared-objects"
 
 Compiled = SharedObjects
 
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return SharedObjects(SOURCES, tmp_path_factory.mktemp("compiled"))
+    return SharedObjects(SOURCES, tmp_path_factory.mktemp("compiled"), KEPT)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from tritonpy_abi import build
 from tritonpy_sdk.testing import SharedObjects
 
 SOURCES = Path(__file__).parent / "csrc"
+KEPT = Path(__file__).parents[3] / ".cache/shared-objects"
 
 Compiled = SharedObjects
 
@@ -24,4 +25,4 @@ def library() -> Path:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return SharedObjects(SOURCES, tmp_path_factory.mktemp("compiled"))
+    return SharedObjects(SOURCES, tmp_path_factory.mktemp("compiled"), KEPT)
