@@ -15,6 +15,10 @@ from tritonpy_sdk.testing import find_compiler
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = {"c": "strategy.c", "cpp": "strategy.cc", "python": "src/tritonpy_batching_by_tenant/__init__.py"}
+WITHOUT = [
+    f"-pno:{plugin}" for plugin in ("cacheprovider", "asyncio", "hypothesispytest", "xdist", "timeout")
+]
+"""Plugins of pytest that tests of plugins have no use for; to import them takes a fifth of such a run."""
 LEFT_BY_TOOLS = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 
@@ -118,7 +122,7 @@ def test_the_steps_name_the_folder_as_a_shell_and_pip_want_it(
 def test_the_tests_of_each_kind_in_python_pass(kind: str, here: Path) -> None:
     assert main(["new", kind, "by-tenant"]) == 0
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    command = [sys.executable, "-m", "pytest", "-q", *WITHOUT]
     run = subprocess.run(
         command, cwd=here / "by-tenant", capture_output=True, text=True, timeout=100, check=False
     )
@@ -157,7 +161,7 @@ def test_its_own_tests_pass(arguments: list[str], selection: str, here: Path) ->
     if selection == "toolchain":
         pytest.importorskip("torch")
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    command = [sys.executable, "-m", "pytest", "-q", *WITHOUT]
     run = subprocess.run(
         [*command, "-m", selection],
         cwd=here / "deep/in/here",

@@ -35,7 +35,7 @@ def test_the_command_of_the_page_shows_what_it_shows(
     command, shown = SHOWN
 
     # Servers in this process, and short windows: which point is the best is chance here.
-    status = main([*shlex.split(command), "--in-process", "--window=0.15", "--windows=1"])
+    status = main([*shlex.split(command), "--in-process", "--window=0.1", "--windows=1"])
 
     out = capsys.readouterr().out
     assert status == 0
