@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from tritonpy.tracing.described import DescribedSpan, SpanEvent
+from tritonpy.tracing.output import TraceOutput, collector_destination
+from tritonpy.tracing.settings import CollectorSettings, TraceOrigin
+from tritonpy.tracing.trace import FinishedTrace, TraceContext
+from tritonpy_sdk.testing.span_collector import SpanCollector
 
 from ..servers import OURS_AND_REAL
 from .asking import Endpoint
-from .conftest import Collector
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}"
@@ -33,7 +37,7 @@ Span = dict[str, Any]
 Tree = tuple[str, list[Any]]
 
 
-def words(collector: Collector) -> list[str]:
+def words(collector: SpanCollector) -> list[str]:
     return [
         "mode=opentelemetry",
         f"opentelemetry,url={collector.url}",
@@ -51,9 +55,9 @@ def start(request: pytest.FixtureRequest) -> Callable[..., Endpoint]:
 
 
 @pytest.fixture(scope="module")
-def everything(start: Callable[..., Endpoint]) -> Iterator[tuple[Collector, list[Span]]]:
+def everything(start: Callable[..., Endpoint]) -> Iterator[tuple[SpanCollector, list[Span]]]:
     """The spans of one request of each kind over both protocols."""
-    with closing(Collector()) as collector:
+    with closing(SpanCollector()) as collector:
         server = start(*words(collector), "rate=1")
         server.ask_everything_over_http()
         server.ask_everything_over_grpc()
@@ -106,13 +110,13 @@ EXPECTED = [
 ]
 
 
-def test_spans_are_tritons(everything: tuple[Collector, list[Span]]) -> None:
+def test_spans_are_tritons(everything: tuple[SpanCollector, list[Span]]) -> None:
     _, spans = everything
 
     assert tree(spans, "") == sorted(EXPECTED)
 
 
-def test_traces_are_apart_and_spans_are_servers(everything: tuple[Collector, list[Span]]) -> None:
+def test_traces_are_apart_and_spans_are_servers(everything: tuple[SpanCollector, list[Span]]) -> None:
     _, spans = everything
     by_id = {span["id"]: span for span in spans}
 
@@ -123,7 +127,7 @@ def test_traces_are_apart_and_spans_are_servers(everything: tuple[Collector, lis
             assert span["trace"] == by_id[span["parent"]]["trace"]
 
 
-def test_spans_of_models_say_which_request_it_was(everything: tuple[Collector, list[Span]]) -> None:
+def test_spans_of_models_say_which_request_it_was(everything: tuple[SpanCollector, list[Span]]) -> None:
     _, spans = everything
     of_models = [span for span in spans if span["name"] not in ("InferRequest", "compute")]
     ids = {span["id"]: span["attributes"].get("triton.trace_id", "0") for span in spans}
@@ -138,7 +142,7 @@ def test_spans_of_models_say_which_request_it_was(everything: tuple[Collector, l
     assert all(not span["attributes"] for span in spans if span not in of_models)
 
 
-def test_times_are_those_of_the_wall_clock(everything: tuple[Collector, list[Span]]) -> None:
+def test_times_are_those_of_the_wall_clock(everything: tuple[SpanCollector, list[Span]]) -> None:
     _, spans = everything
     now = time.time_ns()
 
@@ -149,7 +153,7 @@ def test_times_are_those_of_the_wall_clock(everything: tuple[Collector, list[Spa
             assert all(before <= after for (_, before), (_, after) in pairwise(span["events"]))
 
 
-def test_the_resource_is_what_was_asked_for(everything: tuple[Collector, list[Span]]) -> None:
+def test_the_resource_is_what_was_asked_for(everything: tuple[SpanCollector, list[Span]]) -> None:
     collector, _ = everything
 
     assert collector.resources
@@ -186,7 +190,7 @@ def context_of(answer: Any) -> dict[str, str]:
 def test_a_trace_goes_on_from_the_client_through_the_server_into_models(
     start: Callable[..., Endpoint],
 ) -> None:
-    with closing(Collector()) as collector:
+    with closing(SpanCollector()) as collector:
         server = start(*words(collector), "rate=0")
         assert server.infer("echo")[0] == 200  # no context, and a rate of 0: no trace
         headers = {"traceparent": f"{PARENT}-01", "tracestate": "vendor=1"}
@@ -208,7 +212,7 @@ def test_a_trace_goes_on_from_the_client_through_the_server_into_models(
 def test_a_trace_goes_on_over_grpc(start: Callable[..., Endpoint]) -> None:
     given = grpcclient.InferInput("INPUT0", [2], "FP32")
     given.set_data_from_numpy(np.ones(2, np.float32))
-    with closing(Collector()) as collector:
+    with closing(SpanCollector()) as collector:
         server = start(*words(collector), "rate=0")
         with closing(grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc}")) as asking:
             asking.infer("echo", [given], headers={"traceparent": f"{PARENT}-01"})
@@ -225,7 +229,7 @@ def test_a_trace_goes_on_over_grpc(start: Callable[..., Endpoint]) -> None:
 def test_a_stream_of_grpc_goes_on_with_the_trace_of_its_metadata(ours: Callable[..., Endpoint]) -> None:
     given = grpcclient.InferInput("INPUT0", [2], "FP32")
     given.set_data_from_numpy(np.ones(2, np.float32))
-    with closing(Collector()) as collector:
+    with closing(SpanCollector()) as collector:
         server = ours(*words(collector), "rate=0")
         with closing(grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc}")) as asking:
             asking.start_stream(lambda result, error: None, headers={"traceparent": f"{PARENT}-01"})
@@ -240,7 +244,7 @@ def test_a_stream_of_grpc_goes_on_with_the_trace_of_its_metadata(ours: Callable[
 def test_a_context_that_is_not_sampled_is_gone_on_with_when_it_is_its_turn(
     ours: Callable[..., Endpoint],
 ) -> None:
-    with closing(Collector()) as collector:
+    with closing(SpanCollector()) as collector:
         server = ours(*words(collector), "rate=2")
         for _ in range(4):
             assert server.infer("echo", headers={"traceparent": f"{PARENT}-00"})[0] == 200
@@ -249,7 +253,44 @@ def test_a_context_that_is_not_sampled_is_gone_on_with_when_it_is_its_turn(
     assert tree(spans, SPAN) == [client(HTTP, run("echo"))] * 2
 
 
-def test_a_span_of_a_request_that_failed_says_so(everything: tuple[Collector, list[Span]]) -> None:
+def test_spans_of_any_shape_arrive_as_they_are_described() -> None:
+    begun_ns = time.monotonic_ns()
+    trace = FinishedTrace(None, TraceContext(TRACE, SPAN, "vendor=1"))
+    trace.described += [
+        DescribedSpan(
+            "taken",
+            "server",
+            "1" * 16,
+            SPAN,
+            begun_ns,
+            begun_ns + 2000,
+            {"a": "b", "many": 3},
+            [SpanEvent("moment", begun_ns + 1000, {"why": "so"})],
+        ),
+        DescribedSpan("made", "client", "2" * 16, "1" * 16, begun_ns, begun_ns + 1000, error="it was lost"),
+    ]
+    with closing(SpanCollector()) as collector:
+        settings = CollectorSettings(collector.url, schedule_delay_ms=50)
+        output = TraceOutput(collector_destination(settings, TraceOrigin("gate", "gatekeeper")))
+        output.put(trace)
+        taken, made = collector.wait_for(lambda spans: len(spans) == 2)
+        output.close()
+
+    assert collector.resources[0]["service.name"] == "gate"
+    assert {(span["trace"], span["state"], span["scope"]) for span in (taken, made)} == {
+        (TRACE, "vendor=1", "gatekeeper")
+    }
+    assert (taken["name"], taken["kind"], taken["parent"], taken["status"]) == ("taken", 2, SPAN, {})
+    assert (taken["attributes"], [name for name, _ in taken["events"]]) == (
+        {"a": "b", "many": "3"},
+        ["moment"],
+    )
+    assert (taken["end"] - taken["start"], taken["events"][0][1] - taken["start"]) == (2000, 1000)
+    assert (made["name"], made["kind"], made["parent"]) == ("made", 3, taken["id"])
+    assert made["status"] == {"code": 2, "message": "it was lost"}
+
+
+def test_a_span_of_a_request_that_failed_says_so(everything: tuple[SpanCollector, list[Span]]) -> None:
     _, spans = everything
     statuses = {(span["name"], span["status"].get("message", "")) for span in spans if span["status"]}
 
@@ -257,7 +298,7 @@ def test_a_span_of_a_request_that_failed_says_so(everything: tuple[Collector, li
 
 
 def test_what_waits_for_a_collector_is_sent_when_the_server_ends(
-    corectl: Callable[..., Any], collector: Collector
+    corectl: Callable[..., Any], collector: SpanCollector
 ) -> None:
     from .asking import MODELS
 

@@ -17,27 +17,37 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 from opentelemetry.util.types import AttributeValue
 
-from tritonpy.tracing.settings import CollectorSettings
+from tritonpy.tracing.described import DescribedSpan, Kind
+from tritonpy.tracing.settings import TRITON, CollectorSettings, TraceOrigin
 from tritonpy.tracing.trace import FinishedTrace, Span, Stamp, TraceContext, new_span_id
 
 _ROOT = "InferRequest"
 _COMPUTE = "compute"
 _OF_FRONTENDS = ("HTTP_", "GRPC_", "INFER_RESPONSE_COMPLETE")
 _COMPUTE_PREFIX = "COMPUTE_"
-_SCOPE = InstrumentationScope("triton-server")
+_KINDS: dict[Kind, SpanKind] = {
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+    "internal": SpanKind.INTERNAL,
+}
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class SpanExport:
     """Sends traces to a collector; satisfies `TraceDestination`.
 
+    Args:
+        settings: of the way there.
+        origin: who sends.
+
     Raises:
         ValueError: the sizes of the settings do not fit together.
     """
 
-    def __init__(self, settings: CollectorSettings) -> None:
+    def __init__(self, settings: CollectorSettings, origin: TraceOrigin = TRITON) -> None:
         exporter = OTLPSpanExporter(endpoint=settings.url or None)
-        self._resource = _resource(settings.resource)
+        self._resource = _resource(settings.resource, origin.service)
+        self._scope = InstrumentationScope(origin.scope)
         self._processor = BatchSpanProcessor(
             exporter,
             max_queue_size=settings.max_queue_size,
@@ -48,7 +58,7 @@ class SpanExport:
     def take(self, traces: Sequence[FinishedTrace]) -> None:
         to_wall_clock = time.time_ns() - time.monotonic_ns()
         for trace in traces:
-            for span in _spans(trace, self._resource, to_wall_clock):
+            for span in self._spans(trace, to_wall_clock):
                 self._processor.on_end(span)
 
     def end_stream(self, stream: object) -> None:
@@ -57,44 +67,64 @@ class SpanExport:
     def close(self) -> None:
         self._processor.shutdown()  # type: ignore[no-untyped-call]  # theirs
 
+    def _spans(self, trace: FinishedTrace, to_wall_clock: int) -> Iterator[ReadableSpan]:
+        context = trace.context
+        assert context is not None  # taken in mode `opentelemetry`
+        writer = _Writer(context, self._resource, self._scope, to_wall_clock)
+        yield from map(writer.described, trace.described)
+        if trace.spans:
+            yield from writer.request(trace)
 
-def _resource(given: Sequence[tuple[str, str]]) -> Resource:
-    """Given attributes, then those of the environment; the default name is that of Triton's servers."""
+
+def _resource(given: Sequence[tuple[str, str]], service: str) -> Resource:
+    """Given attributes, then those of the environment; `service` is the name where neither has one."""
     attributes = dict(given)
     if SERVICE_NAME not in attributes:
         found = str(Resource.create().attributes.get(SERVICE_NAME, ""))
         if not found or found.startswith("unknown_service"):
-            attributes[SERVICE_NAME] = "triton-inference-server"
+            attributes[SERVICE_NAME] = service
     return Resource.create(dict(attributes))
-
-
-def _spans(trace: FinishedTrace, resource: Resource, to_wall_clock: int) -> Iterator[ReadableSpan]:
-    """The spans of a client's request: one for it, one for each model it came to, one for each execution."""
-    context = trace.context
-    assert context is not None  # taken in mode `opentelemetry`
-    writer = _Writer(context, resource, to_wall_clock)
-    client, root_id = trace.spans[0], new_span_id()
-    ids = {span.id: span.span_id for span in trace.spans}
-    times = [ns for span in trace.spans for _, ns in span.stamps]
-    times += [span.ended_ns for span in trace.spans if span.ended_ns]
-    if not times:
-        return
-    for span in trace.spans:
-        yield from writer.model_spans(span, ids.get(span.parent_id, root_id))
-    stamps = [stamp for stamp in client.stamps if stamp[0].startswith(_OF_FRONTENDS)]
-    yield writer.span(
-        _ROOT, root_id, context.span_id, sorted(stamps, key=_when), (min(times), max(times)), remote=True
-    )
 
 
 class _Writer:
     """Makes the spans of one trace."""
 
-    def __init__(self, context: TraceContext, resource: Resource, to_wall_clock: int) -> None:
+    def __init__(
+        self, context: TraceContext, resource: Resource, scope: InstrumentationScope, to_wall_clock: int
+    ) -> None:
         self._context = context
         self._resource = resource
+        self._scope = scope
         self._offset = to_wall_clock
         self._state = TraceState.from_header([context.state]) if context.state else TraceState()
+
+    def request(self, trace: FinishedTrace) -> Iterator[ReadableSpan]:
+        """The spans of a client's request: for it, for each model it came to, for each execution."""
+        client, root_id = trace.spans[0], new_span_id()
+        ids = {span.id: span.span_id for span in trace.spans}
+        times = [ns for span in trace.spans for _, ns in span.stamps]
+        times += [span.ended_ns for span in trace.spans if span.ended_ns]
+        if not times:
+            return
+        for span in trace.spans:
+            yield from self.model_spans(span, ids.get(span.parent_id, root_id))
+        stamps = [stamp for stamp in client.stamps if stamp[0].startswith(_OF_FRONTENDS)]
+        bounds = min(times), max(times)
+        yield self.span(_ROOT, root_id, self._context.span_id, self._events(stamps), bounds, remote=True)
+
+    def described(self, span: DescribedSpan) -> ReadableSpan:
+        """One span that says itself what it is."""
+        return self.span(
+            span.name,
+            span.span_id,
+            span.parent_id,
+            [Event(name, dict(attributes), ns + self._offset) for name, ns, attributes in span.events],
+            (span.begun_ns, span.ended_ns),
+            attributes=dict(span.attributes),
+            status=None if span.error is None else Status(StatusCode.ERROR, span.error),
+            kind=_KINDS[span.kind],
+            remote=span.parent_id == self._context.span_id,
+        )
 
     def model_spans(self, span: Span, parent_id: str) -> Iterator[ReadableSpan]:
         """The spans of a request to one model: its own and those of its executions."""
@@ -107,7 +137,7 @@ class _Writer:
         bounds = stamps[0][1], stamps[-1][1]
         for execution in _executions(stamps):
             times = execution[0][1], execution[-1][1]
-            yield self.span(_COMPUTE, new_span_id(), span.span_id, execution, times)
+            yield self.span(_COMPUTE, new_span_id(), span.span_id, self._events(execution), times)
         others = [stamp for stamp in stamps if not stamp[0].startswith(_COMPUTE_PREFIX)]
         attributes: dict[str, AttributeValue] = {
             "triton.model_name": span.model_name,
@@ -119,7 +149,13 @@ class _Writer:
             attributes["triton.request_id"] = span.request_id
         status = Status(StatusCode.ERROR, span.error) if span.error else Status()
         yield self.span(
-            span.model_name, span.span_id, parent_id, others, bounds, attributes=attributes, status=status
+            span.model_name,
+            span.span_id,
+            parent_id,
+            self._events(others),
+            bounds,
+            attributes=attributes,
+            status=status,
         )
 
     def span(
@@ -127,27 +163,32 @@ class _Writer:
         name: str,
         span_id: str,
         parent_id: str,
-        stamps: Sequence[Stamp],
+        events: Sequence[Event],
         bounds: tuple[int, int],
         *,
         attributes: dict[str, AttributeValue] | None = None,
         status: Status | None = None,
+        kind: SpanKind = SpanKind.SERVER,
         remote: bool = False,
     ) -> ReadableSpan:
-        """One span; `stamps` are its events, `bounds` its start and end on the monotonic clock."""
+        """One span; `bounds` are its start and end on the monotonic clock."""
         return ReadableSpan(
             name,
             context=self._span_context(span_id),
             parent=self._span_context(parent_id, remote=remote) if parent_id else None,
             resource=self._resource,
             attributes=attributes or {},
-            events=[Event(what, timestamp=ns + self._offset) for what, ns in stamps],
-            kind=SpanKind.SERVER,
+            events=events,
+            kind=kind,
             status=status or Status(),
             start_time=bounds[0] + self._offset,
             end_time=bounds[1] + self._offset,
-            instrumentation_scope=_SCOPE,
+            instrumentation_scope=self._scope,
         )
+
+    def _events(self, stamps: Sequence[Stamp]) -> list[Event]:
+        """Stamps by their time, as events."""
+        return [Event(name, timestamp=ns + self._offset) for name, ns in sorted(stamps, key=_when)]
 
     def _span_context(self, span_id: str, *, remote: bool = False) -> SpanContext:
         return SpanContext(int(self._context.trace_id, 16), int(span_id, 16), remote, _SAMPLED, self._state)

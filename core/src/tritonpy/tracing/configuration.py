@@ -57,16 +57,26 @@ def make_tracing(words: Iterable[TraceWord]) -> Tracing:
     Raises:
         InvalidArg: a word is wrong, or the mode needs what is not installed.
     """
-    configuration = read_words(words, os.environ)
-    for word in configuration.unknown:
-        _log.warning("--trace-config %s has no effect: there is no such setting", word)
+    configuration = read_configuration(words)
     settings, mode = configuration.settings, configuration.mode
-    if mode == "opentelemetry" and settings.level & TraceLevel.TENSORS:
-        _log.warning("trace level TENSORS has no effect in trace mode 'opentelemetry': spans have no tensors")
     objection = settings.objection(needs_file=mode == "triton")
     if settings.level and objection is not None and mode == "triton":
         _log.warning("nothing is traced until the trace settings change: %s", objection)
     return Tracing(settings, mode, configuration.collector)
+
+
+def read_configuration(words: Iterable[TraceWord]) -> TraceConfiguration:
+    """Read all words and the environment; what has no effect is said in the log.
+
+    Raises:
+        InvalidArg: a word is wrong.
+    """
+    configuration = read_words(words, os.environ)
+    for word in configuration.unknown:
+        _log.warning("--trace-config %s has no effect: there is no such setting", word)
+    if configuration.mode == "opentelemetry" and configuration.settings.level & TraceLevel.TENSORS:
+        _log.warning("trace level TENSORS has no effect in trace mode 'opentelemetry': spans have no tensors")
+    return configuration
 
 
 def read_words(words: Iterable[TraceWord], environment: Mapping[str, str]) -> TraceConfiguration:

@@ -8,8 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from tritonpy.errors import InvalidArg
 from tritonpy.line_writer import LineWriter
 from tritonpy.tracing.files import TraceStream
+from tritonpy.tracing.settings import TRITON, CollectorSettings, TraceOrigin
 from tritonpy.tracing.trace import FinishedTrace
 
 _log = logging.getLogger("tritonpy.tracing")
@@ -32,6 +34,24 @@ class TraceDestination(Protocol):
 
     def close(self) -> None:
         """Nothing comes any more."""
+
+
+def collector_destination(settings: CollectorSettings, origin: TraceOrigin = TRITON) -> TraceDestination:
+    """The way to a collector.
+
+    Raises:
+        InvalidArg: OpenTelemetry's SDK is not installed.
+    """
+    try:
+        from tritonpy.tracing.collector import SpanExport
+    except ModuleNotFoundError as exc:
+        if exc.name is None or not exc.name.startswith("opentelemetry"):
+            raise
+        raise InvalidArg(
+            f"trace mode 'opentelemetry' needs OpenTelemetry's SDK ('{exc.name}' is not installed): "
+            f"pip install 'tritonpy[opentelemetry]'"
+        ) from None
+    return SpanExport(settings, origin)
 
 
 class TraceOutput:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
+from typing import NamedTuple
 
 from tritonpy.errors import InvalidArg
 
@@ -105,6 +106,22 @@ class CollectorSettings:
         yield "bsp_max_export_batch_size", str(self.max_export_batch_size)
         yield "bsp_schedule_delay", str(self.schedule_delay_ms)
         yield "bsp_max_queue_size", str(self.max_queue_size)
+
+
+class TraceOrigin(NamedTuple):
+    """The program that spans come from.
+
+    Attributes:
+        service: the attribute `service.name`, unless settings or the environment give another one.
+        scope: names the code that has made the spans.
+    """
+
+    service: str
+    scope: str
+
+
+TRITON = TraceOrigin("triton-inference-server", "triton-server")
+"""What Triton's servers say."""
 
 
 SIZES = {

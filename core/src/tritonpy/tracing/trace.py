@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tritonpy.errors import TritonError
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
+from tritonpy.tracing.described import DescribedSpan
 from tritonpy.tracing.settings import TraceLevel
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -41,9 +42,13 @@ class TraceContext:
     state: str = ""
     is_sampled: bool = True
 
+    def traceparent(self, span_id: str) -> str:
+        """The header that goes on with this trace, which is recorded, from one of its spans."""
+        return f"00-{self.trace_id}-{span_id}-01"
+
     def carried(self, span_id: str) -> str:
         """This trace, seen from one of its spans, as the JSON that OpenTelemetry's propagators read."""
-        carrier = {"traceparent": f"00-{self.trace_id}-{span_id}-01"}
+        carrier = {"traceparent": self.traceparent(span_id)}
         if self.state:
             carrier["tracestate"] = self.state
         return json.dumps(carrier, separators=(",", ":"))
@@ -159,17 +164,19 @@ class FinishedTrace:
 
     Attributes:
         stream: where it belongs.
-        spans: the client's request first.
+        spans: of requests to models, the client's first.
+        described: all others; files do not have them.
         context: the trace it is a part of; None in Triton's mode.
         byte_size: what it weighs, roughly.
     """
 
-    __slots__ = ("byte_size", "context", "spans", "stream")
+    __slots__ = ("byte_size", "context", "described", "spans", "stream")
 
     def __init__(self, stream: object, context: TraceContext | None) -> None:
         self.stream = stream
         self.context = context
         self.spans: list[Span] = []
+        self.described: list[DescribedSpan] = []
         self.byte_size = 0
 
 

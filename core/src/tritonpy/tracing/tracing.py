@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from tritonpy.errors import InvalidArg
 from tritonpy.tracing.files import TraceFiles, TraceStream
-from tritonpy.tracing.output import TraceDestination, TraceOutput
+from tritonpy.tracing.output import TraceDestination, TraceOutput, collector_destination
 from tritonpy.tracing.settings import CHANGEABLE, Changes, CollectorSettings, TraceLevel, TraceSettings
 from tritonpy.tracing.trace import Trace, TraceContext, new_context, new_trace, read_context
 
@@ -145,7 +145,7 @@ class Tracing:
         self._models: dict[str, Sampler] = {}
         self._ids = itertools.count(1)
         if destination is None:
-            destination = TraceFiles() if mode == "triton" else _collector_destination(self._collector)
+            destination = TraceFiles() if mode == "triton" else collector_destination(self._collector)
         self._output = TraceOutput(destination)
         self.is_on = False
         self._note_whether_on()
@@ -277,16 +277,3 @@ class Tracing:
             self.is_on = any(sampler.level for sampler in samplers)
         else:
             self.is_on = any(sampler.is_on for sampler in samplers)
-
-
-def _collector_destination(collector: CollectorSettings) -> TraceDestination:
-    try:
-        from tritonpy.tracing.collector import SpanExport
-    except ModuleNotFoundError as exc:
-        if exc.name is None or not exc.name.startswith("opentelemetry"):
-            raise
-        raise InvalidArg(
-            f"trace mode 'opentelemetry' needs OpenTelemetry's SDK ('{exc.name}' is not installed): "
-            f"pip install 'tritonpy[opentelemetry]'"
-        ) from None
-    return SpanExport(collector)
