@@ -14,11 +14,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from tritonpy.cli.serve import options_of
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 pytest.importorskip("tritonpy_router")
-from tritonpy_router.route_cli import route
+from tritonpy_router.route_cli import PORT_FLAG, route
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to"
 ALL_CORES = (HOW_TO / "use-all-cores.md").read_text()
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fleets are for 
 
 
 def commands(page: str, program: str) -> list[list[str]]:
-    return [shlex.split(line)[1:] for line in re.findall(rf"^\$ (corectl {program}.*)$", page, re.MULTILINE)]
+    lines = page.replace("\\\n", " ")
+    return [shlex.split(line)[1:] for line in re.findall(rf"^\$ (corectl {program}.*)$", lines, re.MULTILINE)]
 
 
 @pytest.fixture
@@ -109,4 +111,5 @@ def test_routers_take_what_pages_tell_them(page: str) -> None:
     assert contexts
     for context in contexts:
         flags = context.params["port_flags"]
-        assert all(flag.startswith("--") or flag.isdigit() for flag in flags), flags
+        options_of(["--model-repository=m", *flags])
+        assert all(PORT_FLAG.match(flag) for flag in flags if flag.startswith("--")), flags

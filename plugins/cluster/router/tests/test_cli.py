@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[4]
         (["--server=a", "--model-repository=m"], "unrecognized option '--model-repository'"),
         (["--server=a", "stray"], "unrecognized option 'stray'"),
         (["--server=a", "--http-port=x"], "--http-port"),
+        (["--server=a", "--trace-config=rate=x"], "--trace-config"),
         (["--server=a", "--replica-header=nothing"], "--replica-header 'nothing' is not understood"),
         (["--server=a", "--policy=best"], "two-choices"),
     ],
@@ -54,6 +55,7 @@ def test_options_of_ports_mean_what_they_mean_to_a_server(monkeypatch: pytest.Mo
         "--grpc-port=82",
         "--exit-timeout-secs=3",
         "--drain-delay-s=2",
+        *("--trace-config", "mode=opentelemetry", "--trace-config=rate=7"),
     ]
 
     CliRunner().invoke(route_cli.route, [*arguments, "--replica-header=key:v", "--max-replica-inflight=4"])
@@ -61,6 +63,7 @@ def test_options_of_ports_mean_what_they_mean_to_a_server(monkeypatch: pytest.Mo
     [options] = seen
     assert (options.ports.http_port, options.ports.grpc_port) == (81, 82)
     assert (options.exit_timeout_s, options.drain_delay_s) == (3, 2)
+    assert options.ports.trace_config == (("", "mode", "opentelemetry"), ("", "rate", "7"))
     assert (options.replica_headers, options.limits.replica_inflight) == ({"key": "v"}, 4)
 
 

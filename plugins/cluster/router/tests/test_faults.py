@@ -9,9 +9,8 @@ import json
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .conftest import BODY, ECHO, RouterThread, asked, local_ports
+from .replicas import fake
 
 Make = Callable[..., Any]
 
@@ -64,67 +64,6 @@ def model_inflight(server: Server, name: str) -> int:
         return server.runtime.registry.find(name).inflight_count
 
     return asyncio.run_coroutine_threadsafe(count(), server.loop).result(DEADLINE_S)
-
-
-class Fake:
-    """A replica that is healthy and has the model `echo`, and does not answer inference; on a thread.
-
-    Args:
-        parameters: of the model's configuration.
-        before_head: what it sends of an answer before it closes the connection.
-    """
-
-    def __init__(self, parameters: dict[str, Any], before_head: bytes = b"") -> None:
-        self.parameters = parameters
-        self.before_head = before_head
-        self.asked = 0
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.place = Place(
-            "fake", "127.0.0.1", self._listening.getsockname()[1], self._listening.getsockname()[1]
-        )
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._listening.close()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
-            while line := stream.readline():
-                length = 0
-                while (header := stream.readline().lower()) not in (b"\r\n", b""):
-                    if header.startswith(b"content-length:"):
-                        length = int(header.partition(b":")[2])
-                stream.read(length)
-                path = line.split(b" ")[1]
-                if path.endswith((b"/infer", b"/generate_stream")):
-                    self.asked += 1
-                    connection.sendall(self.before_head)
-                    return
-                document: Any = {}
-                if path.endswith(b"/index"):
-                    document = [{"name": "echo", "version": "1", "state": "READY"}]
-                elif path.endswith(b"/config"):
-                    document = {"name": "echo", "parameters": self.parameters}
-                body = json.dumps(document).encode()
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-
-
-@contextmanager
-def fake(parameters: dict[str, Any] | None = None, before_head: bytes = b"") -> Iterator[Fake]:
-    made = Fake(parameters or {}, before_head)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def test_a_request_whose_replica_was_lost_is_answered_with_what_is_known(make_router: Make) -> None:

@@ -205,11 +205,13 @@ def test_without_a_router_all_servers_listen_on_one_port(
 
 def test_flags_go_to_the_router_to_servers_or_to_both() -> None:
     words = ["--http-port", "81", "--policy=least-busy", "--load-model", "a", "--log-format=json", "--reload"]
+    words += ["--trace-config", "rate=7"]
 
     router, servers = split_flags(click.Context(cluster), words)
 
-    assert router == ["--http-port", "81", "--policy=least-busy", "--log-format=json"]
-    assert servers == ["--load-model", "a", "--log-format=json", "--reload"]
+    both = ["--trace-config", "rate=7"]
+    assert router == ["--http-port", "81", "--policy=least-busy", "--log-format=json", *both]
+    assert servers == ["--load-model", "a", "--log-format=json", "--reload", *both]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BOTH = ("--log-format", "--log-verbose", "--log-info", "--log-warning", "--log-error", "--exit-timeout-secs")
+_BOTH = (
+    *("--log-format", "--log-verbose", "--log-info", "--log-warning", "--log-error"),
+    *("--exit-timeout-secs", "--trace-config"),
+)
 """Flags that the router and the servers get."""
 _name = click.option(
     "--name",
@@ -73,7 +76,7 @@ def local(
     """Start COUNT servers and a router before them; a server that ends is started again.
 
     Options of `corectl route` are the router's: ports, log, policy. All others are those of `corectl serve`,
-    for each server. Ctrl-C answers what is under way, and ends all.
+    for each server; all get --log-... and --trace-config. Ctrl-C answers what is under way, and ends all.
     """
     from tritonpy.cli.serve import options_of
 
@@ -174,7 +177,7 @@ def up(
     """Start servers on the machines of a cluster, and a router on each machine; returns when they serve.
 
     Options of `corectl route` are the routers': ports, log, policy. All others are those of `corectl serve`,
-    for each server. Repositories must be what all machines can read.
+    for each server; all get --log-... and --trace-config. Repositories must be what all machines can read.
     """
     from tritonpy_router.engines import FleetPlan
 

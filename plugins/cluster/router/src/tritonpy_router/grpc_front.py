@@ -55,7 +55,9 @@ def make_calls(
         elif name in whole:
             call = functools.partial(AnsweredCall, answer=described(method, whole[name]))
         else:
-            call = functools.partial(forwarded, needs_model=name in _TO_MODEL)
+            call = functools.partial(
+                forwarded, needs_model=name in _TO_MODEL, is_inference=name == "ModelInfer"
+            )
         calls[INFERENCE_SERVICE + name] = call
 
     def check(request: HealthCheckRequest) -> HealthCheckResponse:

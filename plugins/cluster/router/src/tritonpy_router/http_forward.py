@@ -20,7 +20,9 @@ from tritonpy.frontends.http.connection.stream import ResponseStream
 
 from tritonpy_router.http_client import Header, HttpUpstream
 from tritonpy_router.replica import Replica
+from tritonpy_router.request_spans import RequestSpans
 from tritonpy_router.scan import Asked
+from tritonpy_router.tracing import TRACE_HEADERS
 from tritonpy_router.traffic import Traffic
 
 _OF_THE_CONNECTION = frozenset(
@@ -40,6 +42,8 @@ _OF_THE_CONNECTION = frozenset(
     )
 )
 """Headers that are each connection's own."""
+_OF_TRACED = _OF_THE_CONNECTION | TRACE_HEADERS
+_STATUS = "http.response.status_code"
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
@@ -56,6 +60,9 @@ class HttpForward:
         request: came from a client.
         connection: of the client.
         asked: what the request says.
+
+    Attributes:
+        spans: notes what happens; None for a request that is not traced.
     """
 
     __slots__ = (
@@ -72,6 +79,7 @@ class HttpForward:
         "_traffic",
         "_tried",
         "_upstream",
+        "spans",
     )
 
     def __init__(
@@ -90,11 +98,14 @@ class HttpForward:
         self._parts: Chunk = b""
         self._is_over = False
         self._begun_s = 0.0
+        self.spans: RequestSpans | None = None
 
     def begin(self) -> None:
         """Send it to a replica that has its model."""
         self._begun_s = self._traffic.now_s()
         self._connection.watch(self._on_client_lost)
+        if self.spans is not None:
+            self.spans.waits(self, self._asked)
         self._traffic.dispatcher.take(self._asked, self)
 
     def begin_at(self, replica: Replica) -> None:
@@ -109,6 +120,9 @@ class HttpForward:
     def go(self, replica: Replica) -> None:
         """Send it there."""
         self._replica = replica
+        if self.spans is not None:
+            self.spans.picked(self, replica)
+            self.spans.tries(self, replica, replica.place.http_port)
         pool = self._traffic.pools(replica).http
         upstream = pool.take()
         if upstream is not None:
@@ -118,12 +132,16 @@ class HttpForward:
 
     def no_replica(self, error: TritonError) -> None:
         """No replica takes it."""
+        if self.spans is not None:
+            self.spans.picked(self, None, error.message)
         self._answer_error(error)
 
     # http_client.Exchange
 
     def on_head(self, status: int, headers: list[Header], length: int | None) -> None:
         """The replica begins to answer."""
+        if self.spans is not None:
+            self._note_head(self.spans, status)
         kept = [
             b"%b: %b\r\n" % (name, value) for name, value in headers if name.lower() not in _OF_THE_CONNECTION
         ]
@@ -149,12 +167,14 @@ class HttpForward:
         self._finish(is_answered=True)
         if self._stream is not None:
             self._stream.end()
+            self._end_spans()
             return
         connection = self._connection
         closing = b"\r\n" if connection.keep_alive else b"Connection: close\r\n\r\n"
         body = self._parts
         length = b"" if b"Content-Length: " in self._head else b"Content-Length: %d\r\n" % len(body)
         connection.write_parts(self._head + length + closing, (body,), len(body))
+        self._end_spans()
 
     def on_lost(self, error: str) -> None:
         """The connection to the replica is gone before the answer was complete."""
@@ -162,10 +182,16 @@ class HttpForward:
         if self._is_over or replica is None:
             return
         self._traffic.view.failed(replica)
+        if self.spans is not None:
+            self.spans.attempt_ends(self, error)
         if self._stream is not None:
             self._finish()
             self._stream.abort()
             self._stream.end()
+            if self.spans is not None:
+                error = f"replica '{replica.name}' was lost before its answer was complete ({error})"
+                self.spans.outcome(error, (_STATUS, HTTPStatus.OK.value))
+                self._end_spans()
         elif self._traffic.may_retry(self._asked, replica, len(self._tried)):
             self._retry(replica)
         else:
@@ -200,6 +226,8 @@ class HttpForward:
         self._traffic.view.failed(replica)
         if not self._is_over:
             self._traffic.log_unreachable(replica, exc)
+            if self.spans is not None:
+                self.spans.attempt_ends(self, f"it cannot be reached: {exc or type(exc).__name__}")
             self._retry(replica)
 
     def _retry(self, replica: Replica) -> None:
@@ -210,6 +238,8 @@ class HttpForward:
         traffic.metrics.retried(replica)
         traffic.dispatcher.release(replica)
         if self._asked.model:
+            if self.spans is not None:
+                self.spans.waits(self, self._asked)
             traffic.dispatcher.take(self._asked, self, self._tried)
             return
         try:
@@ -226,15 +256,18 @@ class HttpForward:
         request, replica = self._request, self._replica
         assert replica is not None  # it was chosen
         body = request.body
+        spans = self.spans
+        left_out = _OF_THE_CONNECTION if spans is None else _OF_TRACED
         lines = [
             b"%b %b HTTP/1.1\r\nHost: %b\r\n"
             % (request.method, request.path.encode("latin-1"), self._traffic.pools(replica).host)
         ]
         lines += [
-            b"%b: %b\r\n" % (name, value)
-            for name, value in request.headers.items()
-            if name not in _OF_THE_CONNECTION
+            b"%b: %b\r\n" % (name, value) for name, value in request.headers.items() if name not in left_out
         ]
+        if spans is not None:
+            lines += [b"%b: %b\r\n" % header for header in spans.headers(self)]
+            spans.sent(self)
         before = request.headers.get(b"x-forwarded-for")
         peer = self._traffic.peer(self._connection)
         lines.append(b"X-Forwarded-For: %b\r\n" % (peer if before is None else before + b", " + peer))
@@ -265,6 +298,9 @@ class HttpForward:
         traffic, replica = self._traffic, self._replica
         self._is_over = True
         self._end_for_nobody()
+        if self.spans is not None:
+            self.spans.client_left()
+            self._end_spans()
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
@@ -298,3 +334,17 @@ class HttpForward:
         else:
             response = error_response(error, keep_alive)
         self._connection.write(response)
+        if self.spans is not None:
+            self.spans.outcome(error.message, (_STATUS, STATUS[error.code]))
+            self._end_spans()
+
+    def _note_head(self, spans: RequestSpans, status: int) -> None:
+        spans.answers(self)
+        assert self._replica is not None  # it answers
+        error = f"replica '{self._replica.name}' has answered {status}" if status >= 400 else None
+        spans.outcome(error, (_STATUS, status))
+
+    def _end_spans(self) -> None:
+        spans, self.spans = self.spans, None
+        if spans is not None:
+            spans.end()

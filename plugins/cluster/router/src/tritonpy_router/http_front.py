@@ -12,7 +12,9 @@ from tritonpy.frontends.http.router import Answer, Names, Route, get, post
 
 from tritonpy_router.control import Control, Json
 from tritonpy_router.http_forward import HttpForward
+from tritonpy_router.request_spans import RequestSpans
 from tritonpy_router.scan import Asked, Unreadable, scan_json
+from tritonpy_router.tracing import RouterTracing
 from tritonpy_router.traffic import Traffic
 
 _MODEL = "/v2/models/{model}[/versions/{version}]"
@@ -34,12 +36,19 @@ def make_routes(traffic: Traffic, control: Control, shares_host: bool) -> list[R
     """
     view = traffic.view
 
-    def to_model(request: HttpRequest, connection: HttpConnection, names: Names) -> None:
+    def infer(request: HttpRequest, connection: HttpConnection, names: Names) -> None:
         model, version = names
         asked = Asked(model, version)
         if view.facts(model).is_sequence and request.body:
             _read_sequence(request, asked)
-        HttpForward(traffic, request, connection, asked).begin()
+        forward = HttpForward(traffic, request, connection, asked)
+        if traffic.tracing is not None:
+            forward.spans = _begin_spans(traffic.tracing, request, asked)
+        forward.begin()
+
+    def to_model(request: HttpRequest, connection: HttpConnection, names: Names) -> None:
+        model, version = names
+        HttpForward(traffic, request, connection, Asked(model, version)).begin()
 
     def to_any(request: HttpRequest, connection: HttpConnection, names: Names) -> None:
         HttpForward(traffic, request, connection, Asked()).begin_at(view.any_ready())
@@ -76,8 +85,8 @@ def make_routes(traffic: Traffic, control: Control, shares_host: bool) -> list[R
         return asked
 
     routes = [
-        *_all(b"POST", "inference", to_model, (f"{_MODEL}/infer", f"{_MODEL}/generate")),
-        Route(b"POST", f"{_MODEL}/generate_stream", "inference", to_model),
+        *_all(b"POST", "inference", infer, (f"{_MODEL}/infer", f"{_MODEL}/generate")),
+        Route(b"POST", f"{_MODEL}/generate_stream", "inference", infer),
         Route(b"GET", "/v2/health/live", "health", live),
         Route(b"GET", "/v2/health/ready", "health", ready),
         Route(b"GET", f"{_MODEL}/ready", "health", model_ready),
@@ -119,6 +128,14 @@ def _memory_routes(to_any: Answer, control: Control, shares_host: bool) -> Itera
 
 def _all(method: bytes, category: str, answer: Answer, patterns: Iterable[str]) -> Iterable[Route]:
     return (Route(method, pattern, category, answer) for pattern in patterns)
+
+
+def _begin_spans(tracing: RouterTracing, request: HttpRequest, asked: Asked) -> RequestSpans | None:
+    how = {"network.protocol.name": "http", "http.request.method": "POST", "url.path": request.path}
+    spans = tracing.begin(request.headers.items(), request.begun_ns, how)
+    if spans is not None:
+        spans.names(asked)
+    return spans
 
 
 def _read_sequence(request: HttpRequest, asked: Asked) -> None:

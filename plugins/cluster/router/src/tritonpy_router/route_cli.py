@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PORT_FLAG = re.compile(
     r"--((https?|grpc|log)-[\w-]+|metrics-(address|port)|allow-(http|grpc|metrics)|max-inflight-bytes|idle-timeout"
-    r"|reuse-(http|grpc)-port|exit-timeout-secs|drain-delay-s(ecs)?)"
+    r"|reuse-(http|grpc)-port|exit-timeout-secs|drain-delay-s(ecs)?|trace-config)"
 )
 _LOGGER = "tritonpy.router"
 
@@ -126,9 +126,10 @@ def route(  # Any: one per option
 ) -> int:
     """Stand before several servers as one: HTTP and gRPC, the models of all of them.
 
-    Those of `corectl serve`'s options that are about its ports and its log mean the same here: --http-...,
-    --https-..., --grpc-..., --metrics-..., --allow-http, --allow-grpc, --allow-metrics, --max-inflight-bytes,
-    --idle-timeout, --drain-delay-secs, --exit-timeout-secs, --log-....
+    Those of `corectl serve`'s options that are about its ports, its log and its traces mean the same here:
+    --http-..., --https-..., --grpc-..., --metrics-..., --allow-http, --allow-grpc, --allow-metrics,
+    --max-inflight-bytes, --idle-timeout, --drain-delay-secs, --exit-timeout-secs, --log-..., and
+    --trace-config in mode opentelemetry.
     """
     from tritonpy.cli.serve import SWITCH_INTERVAL_S
     from tritonpy.errors import TritonError

@@ -32,6 +32,7 @@ from tritonpy_router.picking import POLICIES
 from tritonpy_router.probe import Prober
 from tritonpy_router.replica import Place, Replica
 from tritonpy_router.replica_client import ReplicaClient
+from tritonpy_router.tracing import open_tracing
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.view import View
 from tritonpy_router.watching import Readiness
@@ -61,7 +62,7 @@ class Router:
         http_port, grpc_port, metrics_port: listened on, once started; 0 for a port that is off.
 
     Raises:
-        InvalidArg: an option cannot be met.
+        InvalidArg: an option cannot be met, or tracing needs what is not installed.
     """
 
     def __init__(self, options: RouterOptions, membership: Membership) -> None:
@@ -74,7 +75,10 @@ class Router:
         self.view = View(time.monotonic, POLICIES[options.policy])
         self._readiness = Readiness(self.view)
         self._dispatcher = Dispatcher(self.view, options.limits)
-        self._traffic = Traffic(self.view, self._dispatcher, RouterMetrics(registry), http_tls, grpc_tls)
+        self._tracing = open_tracing(ports.trace_config)
+        self._traffic = Traffic(
+            self.view, self._dispatcher, RouterMetrics(registry), http_tls, grpc_tls, self._tracing
+        )
         self._prober = Prober(
             self.view,
             options.probe_interval_s,
@@ -162,6 +166,8 @@ class Router:
         await self._prober.close()
         self._traffic.close()
         await self._metrics.stop()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     async def _stop_http(self) -> None:
         await self._http.stop_accepting()

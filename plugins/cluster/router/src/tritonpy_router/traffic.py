@@ -17,6 +17,7 @@ from tritonpy_router.http_client import HttpPool
 from tritonpy_router.metrics import RouterMetrics
 from tritonpy_router.replica import Replica
 from tritonpy_router.scan import Asked
+from tritonpy_router.tracing import RouterTracing
 from tritonpy_router.turn import Turn
 from tritonpy_router.view import View
 
@@ -67,6 +68,7 @@ class Traffic:
         dispatcher: gives requests to them.
         metrics: counts.
         http_tls, grpc_tls: how the ports of replicas are encrypted; None for not.
+        tracing: says which inference requests are traced; None where none is.
 
     Attributes:
         budget: of retries.
@@ -81,10 +83,12 @@ class Traffic:
         metrics: RouterMetrics,
         http_tls: ssl.SSLContext | None,
         grpc_tls: ssl.SSLContext | None,
+        tracing: RouterTracing | None = None,
     ) -> None:
         self.view = view
         self.dispatcher = dispatcher
         self.metrics = metrics
+        self.tracing = tracing
         self.now_s: Callable[[], float] = view.now_s
         self.budget = RetryBudget()
         self.turn = Turn()

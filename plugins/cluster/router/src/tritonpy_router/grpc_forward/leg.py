@@ -15,6 +15,9 @@ from tritonpy_router.replica import Replica
 class LegOwner(Protocol):
     """The client's call, as its legs see it."""
 
+    def leg_answers(self, leg: Leg) -> None:
+        """A replica begins to answer."""
+
     def leg_data(self, leg: Leg, data: bytes) -> None:
         """A replica sends bytes of its answer."""
 
@@ -107,6 +110,7 @@ class Leg:
             self.status = headers
         else:
             self.has_answered = True
+            self.owner.leg_answers(self)
 
     def replica_data(self, data: bytes) -> None:
         """Bytes of the answer."""

@@ -15,7 +15,7 @@ from tritonpy.frontends.grpc.native.metadata import OK_TRAILERS, RESPONSE_HEADER
 from tritonpy.protos import ModelStreamInferResponse
 
 from tritonpy_router.grpc_client.call import Piece
-from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost
+from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost, note_over
 from tritonpy_router.grpc_forward.leg import Leg
 from tritonpy_router.grpc_forward.message import framed, scanned
 from tritonpy_router.replica import Replica
@@ -77,6 +77,8 @@ class ForwardedStream(ForwardedCall):
     def begin(self) -> None:
         """Clients wait for the headers, though no message may come for long."""
         self._has_headers = True
+        if self._traffic.tracing is not None:
+            self._begin_spans(self._traffic.tracing)
         try:
             self._connection.engine.headers(self._stream, RESPONSE_HEADERS)
         except StreamGone:
@@ -103,6 +105,8 @@ class ForwardedStream(ForwardedCall):
             self._send_on(leg, waiting)
             return
         self._awaiting[key] = waiting
+        if self.spans is not None:
+            self.spans.waits(waiting, asked)
         self._traffic.dispatcher.take(asked, waiting, waiting.tried)
 
     def _key(self, asked: Asked) -> _StreamKey:
@@ -121,9 +125,13 @@ class ForwardedStream(ForwardedCall):
         self._awaiting.pop(key, None)
         leg = self._legs.get(replica)
         is_new = leg is None
+        if self.spans is not None:
+            self.spans.picked(waiting, replica)
         if leg is None:
             leg = self._legs[replica] = Leg(self, replica)
             self._early[leg] = []
+            if self.spans is not None:
+                self.spans.tries(leg, replica, replica.place.grpc_port)
         self._by_key[key] = replica
         behind, waiting.behind = waiting.behind, []
         for each in (waiting, *behind):
@@ -136,6 +144,8 @@ class ForwardedStream(ForwardedCall):
             self._end_legs()
 
     def _send_on(self, leg: Leg, waiting: _Awaiting) -> None:
+        if self.spans is not None:
+            self.spans.carries(leg)
         leg.send(waiting.parts)
         early = self._early.get(leg)
         if early is not None:
@@ -144,6 +154,8 @@ class ForwardedStream(ForwardedCall):
     def refuse_one(self, waiting: _Awaiting, error: TritonError) -> None:
         """No replica takes a message, nor those behind it; the client is told as by a server."""
         self._awaiting.pop(self._key(waiting.asked), None)
+        if self.spans is not None:
+            self.spans.picked(waiting, None, error.message)
         for each in (waiting, *waiting.behind):
             self._traffic.metrics.refused("grpc", error)
             if not self.is_over:
@@ -152,6 +164,11 @@ class ForwardedStream(ForwardedCall):
             self._end_legs()
 
     # What legs tell.
+
+    def leg_answers(self, leg: Leg) -> None:
+        """A replica begins to answer; the client has its headers."""
+        if self.spans is not None:
+            self.spans.answers(leg)
 
     def leg_data(self, leg: Leg, data: bytes) -> None:
         """A replica sends bytes of its answer."""
@@ -175,6 +192,8 @@ class ForwardedStream(ForwardedCall):
         """A replica's call has ended."""
         if self._legs.pop(leg.replica, None) is None:
             return
+        if self.spans is not None:
+            note_over(self.spans, leg, leg.replica, leg.status, code)
         traffic = self._traffic
         traffic.dispatcher.release(leg.replica)
         status = dict(leg.status).get(b"grpc-status")
@@ -211,7 +230,7 @@ class ForwardedStream(ForwardedCall):
         upstream = self._traffic.pools(leg.replica).grpc.take()
         if upstream is not None:
             try:
-                leg.open(upstream, self._block())
+                leg.open(upstream, self._block(leg))
                 self._traffic.budget.sent()
                 self.leg_flushed(leg)
                 return
@@ -225,13 +244,15 @@ class ForwardedStream(ForwardedCall):
         try:
             upstream = await self._traffic.pools(leg.replica).grpc.connect()
             if not self.is_over:
-                leg.open(upstream, self._block())
+                leg.open(upstream, self._block(leg))
                 self._traffic.budget.sent()
                 self.leg_flushed(leg)
         except (OSError, TimeoutError) as exc:
             self._traffic.view.failed(leg.replica)
             if not self.is_over:
                 self._traffic.log_unreachable(leg.replica, exc)
+                if self.spans is not None:
+                    self.spans.attempt_ends(leg, f"it cannot be reached: {exc or type(exc).__name__}")
                 self._leg_unreached(leg)
 
     def _taken(self, byte_size: int) -> None:

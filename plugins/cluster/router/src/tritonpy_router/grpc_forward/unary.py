@@ -15,7 +15,7 @@ from tritonpy.frontends.grpc.stream import STOPPING
 from tritonpy_router.grpc_client.call import Piece, UpstreamStream
 from tritonpy_router.grpc_client.connection import GrpcUpstream
 from tritonpy_router.grpc_client.engine import REFUSED_STREAM
-from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost
+from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost, note_over
 from tritonpy_router.grpc_forward.message import OneMessage, scanned
 from tritonpy_router.replica import Replica
 from tritonpy_router.scan import Asked
@@ -35,6 +35,7 @@ class ForwardedUnary(ForwardedCall):
 
     Args:
         needs_model: the message names a model, which decides where it goes; else any replica can answer.
+        is_inference: it may be traced.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class ForwardedUnary(ForwardedCall):
         "_arriving",
         "_asked",
         "_has_answered",
+        "_is_inference",
         "_message",
         "_needs_model",
         "_replica",
@@ -60,8 +62,10 @@ class ForwardedUnary(ForwardedCall):
         head: RequestHead,
         traffic: Traffic,
         needs_model: bool = True,
+        is_inference: bool = False,
     ) -> None:
         super().__init__(connection, stream, head, traffic)
+        self._is_inference = is_inference
         self._needs_model = needs_model
         self._arriving: OneMessage | None = None
         self._message: Sequence[Piece] = ()
@@ -120,6 +124,11 @@ class ForwardedUnary(ForwardedCall):
         if self._needs_model:
             self._asked = scanned(flag, self._head.coding, message, _PREFIX_SIZE)
         self._message = message
+        tracing = self._traffic.tracing
+        if tracing is not None and self._is_inference:
+            spans = self._begin_spans(tracing)
+            if spans is not None:
+                spans.names(self._asked)
         self._dispatch()
 
     # dispatcher.Routed
@@ -127,6 +136,9 @@ class ForwardedUnary(ForwardedCall):
     def go(self, replica: Replica) -> None:
         """Send it there."""
         self._replica = replica
+        if self.spans is not None:
+            self.spans.picked(self, replica)
+            self.spans.tries(self, replica, replica.place.grpc_port)
         upstream = self._traffic.pools(replica).grpc.take()
         if upstream is not None:
             try:
@@ -138,10 +150,12 @@ class ForwardedUnary(ForwardedCall):
 
     def no_replica(self, error: TritonError) -> None:
         """No replica takes it."""
+        if self.spans is not None:
+            self.spans.picked(self, None, error.message)
         self._refuse(error)
 
     def _ask(self, upstream: GrpcUpstream) -> None:
-        self._upstream_stream = upstream.ask(self._block(), self._message, self)
+        self._upstream_stream = upstream.ask(self._block(self), self._message, self)
         self._upstream = upstream
         self._traffic.budget.sent()
 
@@ -154,6 +168,8 @@ class ForwardedUnary(ForwardedCall):
             self._traffic.view.failed(replica)
             if not self.is_over:
                 self._traffic.log_unreachable(replica, exc)
+                if self.spans is not None:
+                    self.spans.attempt_ends(self, f"it cannot be reached: {exc or type(exc).__name__}")
                 self._try_another(replica)
 
     # UpstreamCall
@@ -165,6 +181,8 @@ class ForwardedUnary(ForwardedCall):
             return
         self._has_answered = True
         self._message = ()
+        if self.spans is not None:
+            self.spans.answers(self)
         if self._held:
             self._release()
         if self.is_over:
@@ -210,6 +228,8 @@ class ForwardedUnary(ForwardedCall):
         if replica is None:
             return
         traffic, status = self._traffic, self._status
+        if self.spans is not None:
+            note_over(self.spans, self, replica, status, code)
         if status:
             replica.ejection.answered()
             if not self._has_answered and self._message and _is_refusal(status):
@@ -236,6 +256,8 @@ class ForwardedUnary(ForwardedCall):
     def _dispatch(self) -> None:
         traffic = self._traffic
         if self._needs_model:
+            if self.spans is not None:
+                self.spans.waits(self, self._asked)
             traffic.dispatcher.take(self._asked, self, self._tried)
             return
         try:
