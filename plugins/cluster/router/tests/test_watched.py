@@ -91,7 +91,7 @@ def test_a_replica_that_tells_of_itself_is_not_asked_over_http(
 
     assert router.call(lambda: list(questions)) == []
     router.call(lambda: setattr(prober, "ask", ask))
-    assert router.call(lambda: router.router.view.facts("seq")) == ModelFacts(True, 60.0)
+    assert router.call(lambda: router.router.view.facts("seq")) == ModelFacts(True, 60.0, instance_count=1)
     assert asked(router.http, "/v2/models/echo/infer", BODY)[0] == 404
     assert asked(router.http, "/v2/models/seq/config")[0] == 200
 
@@ -275,9 +275,15 @@ def _revision(server: Server) -> int:
 # What is done with it, without sockets.
 
 
-def heard(replica: Replica, now_s: float, inflight: int = 0, **rates: float) -> None:
+def heard(replica: Replica, now_s: float, inflight: int = 0, **counts: int) -> None:
     replica.heard(
-        now_s, 0.75, inflight_count=inflight, pending_count=0, queue_ms=0.0, rates=rates, is_draining=False
+        now_s,
+        0.75,
+        inflight_count=inflight,
+        pending_count=0,
+        queue_ms=0.0,
+        inflight_counts=counts,
+        is_draining=False,
     )
 
 
@@ -330,23 +336,18 @@ def test_its_own_requests_that_were_answered_since_are_not_those_of_others_eithe
     assert (first, a.others) == (0, 3)
 
 
-def test_a_replica_that_is_five_times_as_quick_may_have_five_times_as_much_to_do() -> None:
+def test_requests_that_others_have_there_count_for_their_model() -> None:
     view, _, a, b = two()
-    heard(a, 0.0, m=525.0)
-    heard(b, 0.0, m=100.0)
-    loads = []
-    for a.inflight in range(12):
-        b.inflight = 1
-        loads.append(view.pick(Asked("m")).name)
+    for replica in (a, b):
+        replica.load_of("m").begin()
+        replica.begin()
+    heard(a, 0.0, inflight=9, m=2, other=7)
+    heard(b, 0.0, inflight=3, m=3)
 
-    assert loads == ["a"] * 10 + ["b"] * 2
-
-
-def test_rates_that_hardly_differ_are_no_reason_and_other_models_neither() -> None:
-    view, _, a, b = two()
-    heard(a, 0.0, m=110.0, other=1.0)
-    heard(b, 0.0, m=100.0, other=1000.0)
-
+    assert (a.loads["m"].others, b.loads["m"].others) == (1, 2)
+    assert share(view, "a") == 1.0  # though it has more to do, all in all
+    for replica in (a, b):
+        replica.forget_report()
     assert 0.3 < share(view, "a") < 0.7
 
 
@@ -487,6 +488,55 @@ def test_what_a_load_changes_of_a_model_is_known_when_it_is_answered(
 
     assert loaded == 200
     assert router.call(lambda: replica_of(router, "a").facts["echo"].is_retriable)
+
+
+def test_what_somebody_else_has_loaded_anew_is_known_a_few_questions_later(
+    make_server: Make, make_router: Make
+) -> None:
+    server = make_server("echo")
+    router = make_router(server)
+    group = [{"count": 3, "kind": "KIND_CPU"}]
+
+    loaded = asked(
+        f"127.0.0.1:{server.http_port}",
+        "/v2/repository/models/echo/load",
+        load_body(
+            parameters={"retry_on_replica_loss": {"string_value": "true"}},
+            instance_group=group,
+            sequence_batching={"max_sequence_idle_microseconds": 7_000_000},
+        ),
+    )[0]
+
+    assert loaded == 200
+    wanted = ModelFacts(True, 7.0, True, 3)
+    until(lambda: router.call(lambda: replica_of(router, "a").facts["echo"]) == wanted)
+
+
+def test_configurations_are_read_again_in_turns() -> None:
+    names = [f"m{number:02}" for number in range(20)]
+    read: list[str] = []
+
+    async def ask(place: Place, method: str, path: str, *rest: object) -> tuple[int, bytes]:
+        if path.endswith("/config"):
+            read.append(path.split("/")[3])
+            return (404, b"") if path.endswith("m07/config") else (200, b"{}")
+        rows = [{"name": name, "version": "1", "state": "READY"} for name in names]
+        return 200, json.dumps(rows if path.endswith("/index") else {}).encode()
+
+    async def check() -> None:
+        view, _, a, _ = two()
+        prober = Prober(view, 1.0, None, {}, print, lambda: None, catch_up=lambda _: asyncio.sleep(0))
+        prober.ask = ask  # type: ignore[method-assign,assignment]
+        await prober.look(a)
+        assert read == names  # all are new
+        a.facts["m07"] = kept = ModelFacts(is_sequence=True)
+        for begin in (8, 16, 0):
+            read.clear()
+            await prober.look(a)
+            assert read == names[begin : begin + 8]
+        assert a.facts["m07"] is kept  # nobody could tell
+
+    asyncio.run(check())
 
 
 class AheadClient:

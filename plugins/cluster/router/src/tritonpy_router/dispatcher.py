@@ -6,10 +6,11 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from tritonpy.errors import TritonError, Unavailable
 
+from tritonpy_router.model_load import ModelLoad
 from tritonpy_router.replica import Replica
 from tritonpy_router.scan import Asked
 from tritonpy_router.view import View
@@ -38,6 +39,20 @@ class QueueLimits:
     replica_inflight: int = 0
     queued: int = 1000
     wait_s: float = 5.0
+
+
+class _Visit(NamedTuple):
+    """A request that is at a replica.
+
+    Attributes:
+        load: of its model there.
+        ahead: requests for the model that were there before it.
+        begun_s: when it was sent.
+    """
+
+    load: ModelLoad
+    ahead: int
+    begun_s: float
 
 
 _Line: TypeAlias = tuple[str, str, int | str]
@@ -76,6 +91,7 @@ class Dispatcher:
         self._view = view
         self._limits = limits
         self._queues: dict[_Line, deque[_Waiting]] = {}
+        self._visits: dict[object, _Visit] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -96,7 +112,7 @@ class Dispatcher:
             routed.no_replica(exc)
             return
         if replica is not None:
-            self._send(replica, routed)
+            self._send(replica, asked, routed)
         elif self.queued >= self._limits.queued:
             routed.no_replica(
                 Unavailable(
@@ -121,10 +137,26 @@ class Dispatcher:
                     self.queued -= 1
                     return
 
-    def release(self, replica: Replica) -> None:
-        """A request is over."""
+    def hand_over(self, routed: Routed, other: object) -> None:
+        """Something that lasts, such as a stream, stands for a request, and is named when it is over."""
+        visit = self._visits[other] = self._visits.pop(routed)
+        visit.load.is_tried = True
+
+    def release(self, replica: Replica, routed: object = None, is_timed: bool = False) -> None:
+        """A request is over.
+
+        Args:
+            replica: had it.
+            routed: the request; None for one that went there without a choice.
+            is_timed: it is an inference that went well, and tells how quick the replica is.
+        """
         self._under_way -= 1
         replica.inflight -= 1
+        visit = self._visits.pop(routed, None)
+        if visit is not None:
+            visit.load.over()
+            if is_timed:
+                visit.load.answered(self._view.now_s() - visit.begun_s, visit.ahead)
         if self.queued:
             self.retry()
         if not (self._under_way or self.queued):
@@ -177,7 +209,7 @@ class Dispatcher:
         if replica is None:
             return False
         self.queued -= 1
-        self._send(replica, routed)
+        self._send(replica, waiting.asked, routed)
         return True
 
     def _pick(self, asked: Asked, without: Collection[Replica]) -> Replica | None:
@@ -198,8 +230,10 @@ class Dispatcher:
         except TritonError:
             return None
 
-    def _send(self, replica: Replica, routed: Routed) -> None:
+    def _send(self, replica: Replica, asked: Asked, routed: Routed) -> None:
         self._count(replica)
+        load = replica.load_of(asked.model)
+        self._visits[routed] = _Visit(load, load.begin(), self._view.now_s())
         routed.go(replica)
 
     def _count(self, replica: Replica) -> None:

@@ -71,6 +71,7 @@ class HttpForward:
         "_connection",
         "_head",
         "_is_over",
+        "_is_well",
         "_parts",
         "_replica",
         "_request",
@@ -96,7 +97,7 @@ class HttpForward:
         self._stream: ResponseStream | None = None
         self._head = b""
         self._parts: Chunk = b""
-        self._is_over = False
+        self._is_over = self._is_well = False
         self._begun_s = 0.0
         self.spans: RequestSpans | None = None
 
@@ -142,6 +143,7 @@ class HttpForward:
         """The replica begins to answer."""
         if self.spans is not None:
             self._note_head(self.spans, status)
+        self._is_well = status == HTTPStatus.OK
         kept = [
             b"%b: %b\r\n" % (name, value) for name, value in headers if name.lower() not in _OF_THE_CONNECTION
         ]
@@ -236,7 +238,7 @@ class HttpForward:
         self._head = self._parts = b""
         traffic = self._traffic
         traffic.metrics.retried(replica)
-        traffic.dispatcher.release(replica)
+        traffic.dispatcher.release(replica, self)
         if self._asked.model:
             if self.spans is not None:
                 self.spans.waits(self, self._asked)
@@ -305,7 +307,7 @@ class HttpForward:
             self._upstream.abort()
             self._upstream = None
         if replica is not None:
-            traffic.dispatcher.release(replica)
+            traffic.dispatcher.release(replica, self)
         else:
             traffic.dispatcher.withdraw(self)
 
@@ -323,7 +325,8 @@ class HttpForward:
             if is_answered:
                 replica.ejection.answered()
                 self._traffic.metrics.answered("http", replica, self._traffic.now_s() - self._begun_s)
-            self._traffic.dispatcher.release(replica)
+            is_timed = is_answered and self._is_well and self._request.method == b"POST"
+            self._traffic.dispatcher.release(replica, self, is_timed)
 
     def _answer_error(self, error: TritonError) -> None:
         self._is_over = True

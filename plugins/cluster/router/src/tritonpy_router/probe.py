@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -30,6 +30,8 @@ _MISSES = 3
 """Answers in a row that a replica may fail to give before it counts as gone."""
 _INDEX_EVERY = 4
 """Looks at the index, in looks at readiness; between them it is asked for only when readiness has changed."""
+_CONFIGS_AT_ONCE = 8
+"""Configurations that are read again with each look at the index."""
 
 
 class Prober:
@@ -67,6 +69,7 @@ class Prober:
         self._client = client
         self._tasks: dict[Replica, list[asyncio.Task[None]]] = {}
         self._watches: dict[Replica, ReplicaWatch] = {}
+        self._turns: dict[Replica, int] = {}
         self._session: aiohttp.ClientSession | None = None
 
     def add(self, replica: Replica) -> None:
@@ -81,6 +84,7 @@ class Prober:
     def remove(self, replica: Replica) -> None:
         """Ask it no more."""
         self._watches.pop(replica, None)
+        self._turns.pop(replica, None)
         for task in self._tasks.pop(replica, ()):
             task.cancel()
 
@@ -208,9 +212,8 @@ class Prober:
             report.is_taken = True
             models = dict(report.models)
             has_changed = models != replica.models
-            replica.facts = {name: replica.facts[name] for name in models if name in replica.facts}
-            replica.facts |= report.facts
-            replica.models = models
+            known = {name: replica.facts[name] for name in models if name in replica.facts}
+            replica.have(models, known | report.facts)
             if has_changed:
                 self._on_change()
         if report.is_taking != replica.is_ready:
@@ -229,21 +232,27 @@ class Prober:
         for row in orjson.loads(body):
             models.setdefault(str(row["name"]), set()).add(str(row.get("version", "")))
         new = {name: frozenset(versions) for name, versions in models.items()}
-        if anew in new:
-            replica.facts[anew] = await self._read_facts(replica, anew)
-        if new == replica.models:
-            return
-        changed = [name for name in new if new[name] != replica.models.get(name)]
-        for name in changed:
-            replica.facts[name] = await self._read_facts(replica, name)
-        for name in replica.models.keys() - new.keys():
-            replica.facts.pop(name, None)
-        replica.models = new
-        self._on_change()
+        changed = [name for name in new if new[name] != replica.models.get(name) or name == anew]
+        facts = {name: replica.facts[name] for name in new if name in replica.facts}
+        for name in dict.fromkeys((*changed, *self._in_turn(replica, sorted(new)))):
+            facts[name] = await self._read_facts(replica, name, facts.get(name))
+        if new != replica.models or facts != replica.facts:
+            replica.have(new, facts)
+            self._on_change()
 
-    async def _read_facts(self, replica: Replica, model: str) -> ModelFacts:
+    def _in_turn(self, replica: Replica, names: Sequence[str]) -> Sequence[str]:
+        """Models whose configurations are read again: an index does not tell that one was loaded anew."""
+        at = self._turns.get(replica, 0)
+        if at >= len(names):
+            at = 0
+        self._turns[replica] = at + _CONFIGS_AT_ONCE
+        return names[at : at + _CONFIGS_AT_ONCE]
+
+    async def _read_facts(self, replica: Replica, model: str, known: ModelFacts | None) -> ModelFacts:
         status, body = await self.ask(replica.place, "GET", f"/v2/models/{quote(model, safe='')}/config")
-        return facts_of(orjson.loads(body)) if status == 200 else ModelFacts()
+        if status != 200:  # it has just gone, or is about to come
+            return known or ModelFacts()
+        return facts_of(orjson.loads(body))
 
 
 def takes_requests(status: int, body: bytes) -> bool:

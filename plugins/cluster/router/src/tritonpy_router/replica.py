@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tritonpy_router.ejection import Ejection
 from tritonpy_router.model_facts import ModelFacts
+from tritonpy_router.model_load import ModelLoad
 
 
 class Place(NamedTuple):
@@ -41,6 +42,7 @@ class Replica:
         is_member: the membership names it; one that left is kept while it has calls or sequences.
         models: versions that are ready, by name; a version is a decimal number.
         facts: of models, by name, as far as they were asked for.
+        loads: of models that this router has sent it requests for, by name.
         unready: the reason why it is not ready, in words.
         inflight: requests that this router has under way there.
         most_inflight: of these, at one time since it told of itself last.
@@ -54,7 +56,6 @@ class Replica:
         others: requests under way there that are not of this router, when it told last.
         pending_count: requests that waited there for an execution then.
         queue_ms: what requests have waited for theirs lately.
-        rates: executions per second that it gets through when it is busy, by model, as far as is known.
     """
 
     place: Place
@@ -62,6 +63,7 @@ class Replica:
     is_member: bool = True
     models: dict[str, frozenset[str]] = field(default_factory=dict)
     facts: dict[str, ModelFacts] = field(default_factory=dict)
+    loads: dict[str, ModelLoad] = field(default_factory=dict)
     unready: str = "it has not been asked yet"
     inflight: int = 0
     most_inflight: int = 0
@@ -75,7 +77,6 @@ class Replica:
     others: int = 0
     pending_count: int = 0
     queue_ms: float = 0.0
-    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -98,6 +99,28 @@ class Replica:
         """Requests under way there: this router's, and those of others as far as is known."""
         return self.inflight + self.others
 
+    def have(self, models: dict[str, frozenset[str]], facts: dict[str, ModelFacts]) -> None:
+        """Take the versions that it has ready now, and what is known of them."""
+        self.models, self.facts = models, facts
+        self.loads = {name: load for name, load in self.loads.items() if name in models}
+        for name, load in self.loads.items():
+            load.instance_count = self._instance_count(name)
+
+    def load_of(self, model: str) -> ModelLoad:
+        """What it does for a model."""
+        found = self.loads.get(model)
+        if found is None:
+            found = self.loads[model] = ModelLoad(self._instance_count(model))
+        return found
+
+    def _instance_count(self, model: str) -> int:
+        """Instances of a model, of an ensemble those of its scarcest step; 0 where that is not known."""
+        facts = self.facts.get(model)
+        if facts is None:
+            return 0
+        steps = [self.facts[step].instance_count for step in facts.steps if step in self.facts]
+        return min(steps, default=facts.instance_count)
+
     def begin(self) -> None:
         """Note that this router sends it a request."""
         self.inflight += 1
@@ -117,15 +140,17 @@ class Replica:
         inflight_count: int,
         pending_count: int,
         queue_ms: float,
-        rates: Mapping[str, float],
+        inflight_counts: Mapping[str, int],
         is_draining: bool,
     ) -> None:
-        """Note what it tells of itself."""
+        """Note what it tells of itself; `inflight_counts` are those of models."""
         self.heard_s, self.patience_s = now_s, patience_s
         # It counted a little ago, and may count requests of this router that have been answered since.
         self.others = max(0, inflight_count - self.most_inflight)
         self.most_inflight = self.inflight
-        self.pending_count, self.queue_ms, self.rates = pending_count, queue_ms, rates
+        for name, load in self.loads.items():
+            load.heard(inflight_counts.get(name, 0))
+        self.pending_count, self.queue_ms = pending_count, queue_ms
         self.is_draining = is_draining
 
     def forget_report(self) -> None:
@@ -134,4 +159,5 @@ class Replica:
         self.is_draining = False
         self.others = self.pending_count = 0
         self.queue_ms = 0.0
-        self.rates = {}
+        for load in self.loads.values():
+            load.others = 0

@@ -116,7 +116,7 @@ class ReplicaWatch:
             inflight_count=message.inflight_count,
             pending_count=message.pending_count,
             queue_ms=message.queue_ms,
-            rates={row.name: row.service_rate for row in message.activity if row.service_rate},
+            inflight_counts={row.name: row.inflight_count for row in message.activity},
             is_draining=message.is_draining,
         )
         replica.revision = max(replica.revision, message.revision)
@@ -166,7 +166,11 @@ class Report:
                 if entry.state == "READY":
                     models.setdefault(entry.name, set()).add(entry.version)
                     self.facts[entry.name] = ModelFacts(
-                        entry.is_sequence, entry.max_sequence_idle_us / 1e6, entry.retry_on_replica_loss
+                        entry.is_sequence,
+                        entry.max_sequence_idle_us / 1e6,
+                        entry.retry_on_replica_loss,
+                        entry.instance_count,
+                        tuple(entry.steps),
                     )
             self.models = {name: frozenset(versions) for name, versions in models.items()}
 

@@ -88,7 +88,7 @@ class View:
         """A replica does not answer any more: its sequences are lost, for their states are in its memory."""
         replica.is_ready = False
         replica.unready = reason
-        replica.models.clear()
+        replica.have({}, {})
         if self.replicas.get(replica.name) is replica:  # else another one has its name now
             self._lose_sequences(replica.name)
 

@@ -137,9 +137,10 @@ class ForwardedStream(ForwardedCall):
         for each in (waiting, *behind):
             self._send_on(leg, each)
         if is_new:
+            self._traffic.dispatcher.hand_over(waiting, leg)
             self._open(leg)
         else:
-            self._traffic.dispatcher.release(replica)  # a stream counts once for each replica
+            self._traffic.dispatcher.release(replica, waiting)  # a stream counts once for each replica
         if self._is_ended and not self._awaiting:
             self._end_legs()
 
@@ -195,7 +196,7 @@ class ForwardedStream(ForwardedCall):
         if self.spans is not None:
             note_over(self.spans, leg, leg.replica, leg.status, code)
         traffic = self._traffic
-        traffic.dispatcher.release(leg.replica)
+        traffic.dispatcher.release(leg.replica, leg)
         status = dict(leg.status).get(b"grpc-status")
         if status is None:
             traffic.view.failed(leg.replica)
@@ -282,7 +283,7 @@ class ForwardedStream(ForwardedCall):
         legs, self._legs = self._legs, {}
         for leg in legs.values():
             leg.cancel()
-            self._traffic.dispatcher.release(leg.replica)
+            self._traffic.dispatcher.release(leg.replica, leg)
 
     def _write_error(self, error: TritonError, request_id: str) -> None:
         response = ModelStreamInferResponse(error_message=error.message)
@@ -299,7 +300,7 @@ class ForwardedStream(ForwardedCall):
         replica = leg.replica
         self._legs.pop(replica, None)
         self._traffic.metrics.retried(replica)
-        self._traffic.dispatcher.release(replica)
+        self._traffic.dispatcher.release(replica, leg)
         self._by_key = {key: where for key, where in self._by_key.items() if where is not replica}
         for waiting in self._early.pop(leg, []):
             waiting.tried = (*waiting.tried, replica)

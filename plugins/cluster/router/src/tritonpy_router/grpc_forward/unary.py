@@ -237,7 +237,7 @@ class ForwardedUnary(ForwardedCall):
                 self._try_another(replica)
                 return
             traffic.metrics.answered("grpc", replica, traffic.now_s() - self._begun_s)
-            traffic.dispatcher.release(replica)
+            traffic.dispatcher.release(replica, self, self._is_timed(status))
             self._pass_on_status(status)
             return
         is_unseen = code == REFUSED_STREAM and not self._has_answered
@@ -248,7 +248,7 @@ class ForwardedUnary(ForwardedCall):
             self._try_another(replica)
             return
         traffic.metrics.lost(replica)
-        traffic.dispatcher.release(replica)
+        traffic.dispatcher.release(replica, self)
         self.fail(lost(replica, code))
 
     # Inside.
@@ -272,8 +272,12 @@ class ForwardedUnary(ForwardedCall):
         self._replica = None
         self._tried = (*self._tried, replica)
         self._traffic.metrics.retried(replica)
-        self._traffic.dispatcher.release(replica)
+        self._traffic.dispatcher.release(replica, self)
         self._dispatch()
+
+    def _is_timed(self, status: Headers) -> bool:
+        """Whether it is an inference that went well."""
+        return self._head.path.endswith("/ModelInfer") and dict(status).get(b"grpc-status") == b"0"
 
     def _give_back(self) -> None:
         """Let the replica send as much again as was withheld; all its calls share that room."""
@@ -290,7 +294,7 @@ class ForwardedUnary(ForwardedCall):
             self._upstream.cancel(self._upstream_stream)
             self._give_back()
             self._upstream = self._upstream_stream = None
-        self._traffic.dispatcher.release(replica)
+        self._traffic.dispatcher.release(replica, self)
 
 
 def _is_refusal(status: Headers) -> bool:

@@ -62,6 +62,9 @@ class IndexEntry(Message):
     is_sequence: bool
     max_sequence_idle_us: int
     retry_on_replica_loss: bool
+    instance_count: int
+    @property
+    def steps(self) -> RepeatedScalarFieldContainer[str]: ...
     def __init__(
         self,
         *,
@@ -72,8 +75,10 @@ class IndexEntry(Message):
         is_sequence: bool | None = ...,
         max_sequence_idle_us: int | None = ...,
         retry_on_replica_loss: bool | None = ...,
+        instance_count: int | None = ...,
+        steps: Iterable[str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: Literal["name", "version", "state", "reason", "is_sequence", "max_sequence_idle_us", "retry_on_replica_loss"]) -> None: ...
+    def ClearField(self, field_name: Literal["name", "version", "state", "reason", "is_sequence", "max_sequence_idle_us", "retry_on_replica_loss", "instance_count", "steps"]) -> None: ...
 
 class Activity(Message):
     name: str

@@ -149,6 +149,8 @@ class Reports:
             entry.is_sequence = facts.is_sequence
             entry.max_sequence_idle_us = round(facts.idle_s * 1e6)
             entry.retry_on_replica_loss = facts.is_retriable
+            entry.instance_count = facts.instance_count
+            entry.steps.extend(facts.steps)
         return entry
 
     async def _pause(self, seconds: float) -> None:
