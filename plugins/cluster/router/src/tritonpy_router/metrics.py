@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from tritonpy.errors import TritonError
 
 from tritonpy_router.replica import Replica
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Durations(Collector):
+    """How long requests took, by protocol and replica: plain counts, as each request is counted here."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._sums_s: dict[tuple[str, str], float] = {}
+
+    def add(self, protocol: str, replica: str, duration_s: float) -> None:
+        """Count a request."""
+        key = protocol, replica
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = [0] * (len(_BUCKETS) + 1)
+            self._sums_s[key] = 0.0
+        counts[bisect_left(_BUCKETS, duration_s)] += 1
+        self._sums_s[key] += duration_s
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client`."""
+        family = HistogramMetricFamily(
+            "tritonpy_router_request_duration_seconds",
+            "From the arrival of a request to the end of its answer",
+            labels=("protocol", "replica"),
+        )
+        bounds = [*(str(float(bound)) for bound in _BUCKETS), "+Inf"]
+        for key, counts in self._counts.items():
+            buckets = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            family.add_metric(key, buckets, self._sums_s[key])
+        return (family,)
 
 
 class RouterMetrics:
@@ -23,13 +56,8 @@ class RouterMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._duration = Histogram(
-            "tritonpy_router_request_duration_seconds",
-            "From the arrival of a request to the end of its answer",
-            ("protocol", "replica"),
-            buckets=_BUCKETS,
-            registry=registry,
-        )
+        self._durations = Durations()
+        registry.register(self._durations)
         self._refused = Counter(
             "tritonpy_router_refused",
             "Requests that no replica got, by the code of their error",
@@ -45,15 +73,10 @@ class RouterMetrics:
             ("replica",),
             registry=registry,
         )
-        self._observers: dict[tuple[str, str], Callable[[float], None]] = {}
 
     def answered(self, protocol: str, replica: Replica, duration_s: float) -> None:
         """A replica has answered."""
-        key = protocol, replica.name
-        observe = self._observers.get(key)
-        if observe is None:
-            observe = self._observers[key] = self._duration.labels(*key).observe
-        observe(duration_s)
+        self._durations.add(protocol, replica.place.name, duration_s)
 
     def refused(self, protocol: str, error: TritonError) -> None:
         """A request ended with an error of the router's own."""
