@@ -202,9 +202,11 @@ def test_a_connection_that_was_lost_without_a_word_is_replaced(make_telling: Mak
             await asyncio.to_thread(until, lambda: replica.heard_s is not None)
             before = swallower.count
             swallower.swallow()
+            request = ApplyRequest(models=[DesiredModel(name="echo", revision=1)])
+            applying = asyncio.create_task(client.apply(request, 10 * DEADLINE_S))
             await asyncio.to_thread(until, lambda: replica.heard_s is None)
             await asyncio.to_thread(until, lambda: replica.heard_s is not None)
-            answer = await client.apply(ApplyRequest(models=[DesiredModel(name="echo", revision=1)]), 60.0)
+            answer = await applying
             assert swallower.count > before
             assert [model.code for model in answer.models] == [0]
             following.cancel()

@@ -36,6 +36,10 @@ class ReplicaCallError(Exception):
         self.status = status
 
 
+class _GivenUpError(Exception):
+    """The connection of a call was given up, so that nobody will hear of it."""
+
+
 class ReplicaClient:
     """Calls of one replica; on the loop only.
 
@@ -48,6 +52,7 @@ class ReplicaClient:
 
     def __init__(self, place: Place, port: int, token: str, tls: ssl.SSLContext | None) -> None:
         self._pool = GrpcPool(place._replace(grpc_port=port), tls)
+        self._under_way: set[_Call] = set()
         self._block = encoded(
             (
                 (b"te", b"trailers"),
@@ -70,7 +75,7 @@ class ReplicaClient:
         raise ReplicaCallError(Status.UNAVAILABLE, "it has ended the call")
 
     async def apply(self, request: ApplyRequest, timeout_s: float) -> ApplyResponse:
-        """Have the replica meet some wishes.
+        """Have the replica meet some wishes; asked for again on another connection if this one is given up.
 
         Raises:
             ReplicaCallError: it does not answer.
@@ -78,14 +83,23 @@ class ReplicaClient:
         """
         answers: list[ApplyResponse] = []
         async with asyncio.timeout(timeout_s):
-            await self._call(b"Apply", request, lambda body: answers.append(ApplyResponse.FromString(body)))
+            while True:
+                try:
+                    await self._call(
+                        b"Apply", request, lambda body: answers.append(ApplyResponse.FromString(body))
+                    )
+                    break
+                except _GivenUpError:  # to be asked twice changes nothing
+                    continue
         if not answers:
             raise ReplicaCallError(Status.INTERNAL, "it has answered nothing")
         return answers[0]
 
     def retire(self) -> None:
-        """Make the next call on another connection; what is under way goes on."""
+        """Make calls on another connection from now on: this one may have been lost without a word."""
         self._pool.retire()
+        for call in list(self._under_way):
+            call.give_up()
 
     def drop(self) -> None:
         """End all calls; new ones can be made."""
@@ -105,9 +119,11 @@ class ReplicaClient:
             call.begin(block, PREFIX.pack(0, len(message)) + message)
         except (OSError, TimeoutError) as exc:
             raise ReplicaCallError(Status.UNAVAILABLE, str(exc) or type(exc).__name__) from None
+        self._under_way.add(call)
         try:
             status, text = await call.ended
         finally:
+            self._under_way.discard(call)
             call.cancel()
         if status:
             raise ReplicaCallError(status, text)
@@ -134,6 +150,11 @@ class _Call:
             ConnectionError: the connection takes no calls any more.
         """
         self._stream = self._upstream.ask(block, (message,), self)
+
+    def give_up(self) -> None:
+        """Its connection may be gone."""
+        if not self.ended.done():
+            self.ended.set_exception(_GivenUpError())
 
     def cancel(self) -> None:
         """Nobody waits for the rest."""
