@@ -86,7 +86,7 @@ class World:
         self.actors = actors or Actors()
         self.now_s = 0.0
         self.controller = Controller(self.actors, plan, lambda: self.now_s)
-        self.actors.told = lambda: self.controller._told
+        self.actors.told = lambda: self.controller._roster.told
 
     async def rounds(self, count: int) -> None:
         for _ in range(count):
@@ -116,7 +116,7 @@ class World:
 
     @property
     def told(self) -> list[str]:
-        return [line.partition("=")[0] for line in self.controller._told]
+        return [line.partition("=")[0] for line in self.controller._roster.told]
 
 
 async def test_servers_and_spares_start_with_a_router_on_each_machine() -> None:
@@ -313,7 +313,7 @@ async def test_a_round_that_fails_is_not_the_last_one(caplog: pytest.LogCaptureF
         if paused == 1:
             world.actors.machines = [Node("a" * 20, "10.0.0.1")]
         if paused == 4:
-            world.controller._is_over = True
+            world.controller._roster.close()
 
     world.controller._pause = pause
     world.actors.machines = None  # type: ignore[assignment]

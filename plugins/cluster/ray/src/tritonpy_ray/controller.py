@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -15,14 +16,12 @@ from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy_router.engines import FleetPlan, Row, read_plan
 
 from tritonpy_ray.autoscale import Autoscaler, Rule
-from tritonpy_ray.looks import Look
-from tritonpy_ray.members import GoneError, Launcher, Member, Node, UnreachableError
+from tritonpy_ray.members import Launcher, Member, Node
+from tritonpy_ray.roster import Roster
 
 _log = logging.getLogger("tritonpy.ray")
 
 EVERY_S = 1.0
-LOOK_S = 1.0
-"""How long a round of looks waits for answers; one that comes later counts in the next."""
 _FORGOTTEN_S = 600.0
 """How long routers may have sequences on a server that is to end."""
 _SERVER = re.compile(r"server-(\d+)")
@@ -51,20 +50,15 @@ class Controller:
         self._plan = plan
         self._count = plan.replica_count
         self._number = 0
-        self._members: dict[str, Member] = {}
+        self._roster = Roster(launcher, now_s, self._save)
         self._scaler = self._new_scaler()
         self._change = asyncio.Lock()
-        self._looked = asyncio.Event()
-        self._told: tuple[str, ...] = ()
-        self._changed = asyncio.Event()
-        self._revision = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_over = False
 
     async def run(self) -> None:
         """Keep the fleet until `down`."""
         await self.restore()
-        while not self._is_over:
+        while not self._roster.is_over:
             try:
                 await self.step()
             except Exception:  # it has to go on, whatever the cluster answers
@@ -81,21 +75,25 @@ class Controller:
         self._plan = read_plan(document["plan"])
         self._count = document["count"]
         self._number = document["number"]
-        self._revision = document["revision"]
         self._scaler = self._new_scaler()
         lines = {line.partition("=")[0]: line for line in document["lines"]}
-        for name in await self._launcher.names():
-            node = None if _SERVER.fullmatch(name) else name
-            self._members[name] = Member(
-                name, self._plan, node, seen_s=self._now_s(), line=lines.get(name, "")
+        members = [
+            Member(
+                name,
+                self._plan,
+                None if _SERVER.fullmatch(name) else name,
+                seen_s=self._now_s(),
+                line=lines.get(name, ""),
             )
-        self._told = self._lines()
-        _log.info("the controller goes on with %d members", len(self._members))
+            for name in await self._launcher.names()
+        ]
+        self._roster.restore(members, document["revision"])
+        _log.info("the controller goes on with %d members", len(members))
 
     async def step(self) -> None:
         """Look at all actors, and do what is needed."""
-        await self._look_at_all()
-        if self._change.locked() or self._is_over:  # an update does what is needed itself
+        await self._roster.look_at_all(with_load=self._plan.follows_load)
+        if self._change.locked() or self._roster.is_over:  # an update does what is needed itself
             return
         async with self._change:
             await self._reconcile_replicas()
@@ -114,20 +112,13 @@ class Controller:
         Returns:
             Their revision, and the servers.
         """
-        if revision == self._revision:
-            changed = self._changed
-            try:
-                async with asyncio.timeout(wait_s):
-                    await changed.wait()
-            except TimeoutError:
-                pass
-        return self._revision, self._told
+        return await self._roster.changes(revision, wait_s)
 
     # For commands.
 
     def status(self) -> list[Row]:
         """A row for each member."""
-        return [self._row(member) for member in [*self._servers(), *self._routers()]]
+        return self._roster.rows()
 
     async def settle(self) -> None:
         """Return when all servers serve, those too many have ended, and routers listen.
@@ -137,10 +128,10 @@ class Controller:
         """
         begun_s = self._now_s()
         while not self._is_settled():
-            for member in [each for each in self._members.values() if not each.is_leaving]:
+            for member in [each for each in self._roster.members.values() if not each.is_leaving]:
                 if (why := self._why_not(member, begun_s, member.plan.start_timeout_s)) is not None:
                     raise Unavailable(why)
-            await self._next_look()
+            await self._roster.next_look()
 
     async def scale(self, count: int) -> None:
         """Have so many servers; returns when it is so.
@@ -159,7 +150,7 @@ class Controller:
             self._plan = replace(plan, replica_count=count)
         self._count = count
         await self._save()
-        await self._next_look()
+        await self._roster.next_look()
         await self.settle()
 
     async def update(self, server_flags: Sequence[str] | None) -> None:
@@ -171,70 +162,37 @@ class Controller:
         async with self._change:
             flags = self._plan.server_flags if server_flags is None else tuple(server_flags)
             plan = replace(self._plan, server_flags=flags)
-            for old in [member for member in self._servers() if not member.is_leaving]:
+            for old in [member for member in self._roster.servers() if not member.is_leaving]:
                 new = await self._add_replica(plan)
                 begun_s = self._now_s()
-                while not self._is_taken(new):
+                while not self._roster.is_taken(new):
                     why = self._why_not(new, begun_s, plan.start_timeout_s)
                     if why is not None or new.is_gone:
                         await self._give_up(new)
                         raise Unavailable(f"{why or 'its actor has ended'}; the others were not replaced")
-                    await self._next_look()
+                    await self._roster.next_look()
                 await self._retire(old)
             self._plan = plan
             await self._save()
 
     async def down(self) -> None:
         """End routers, then servers, which answer what they have accepted."""
-        self._is_over = True
-        self._looked.set()  # there are no more looks: who waits for one gives up
+        self._roster.close()
         async with self._change:
             for task in self._tasks:
                 task.cancel()
-            for members in (self._routers(), self._servers()):
+            for members in (self._roster.routers(), self._roster.servers()):
                 await asyncio.gather(*(self._stop(member) for member in members))
 
     # What is.
-
-    def _servers(self) -> list[Member]:
-        return [member for member in self._members.values() if member.node is None]
-
-    def _routers(self) -> list[Member]:
-        return [member for member in self._members.values() if member.node is not None]
-
-    def _live(self) -> list[Member]:
-        """Servers that count; the oldest first."""
-        now_s = self._now_s()
-        return [each for each in self._servers() if not each.is_leaving and not each.is_lost(now_s)]
 
     def _wanted(self) -> int:
         return self._count + self._plan.spare_count
 
     def _is_settled(self) -> bool:
-        live = self._live()
-        servers = len(live) == len(self._servers()) == self._wanted() and all(each.is_up for each in live)
-        if self._plan.router_flags is None:
-            return servers
-        now_s = self._now_s()
-        routers = [each for each in self._routers() if not each.is_lost(now_s)]
-        names = {member.name for member in live}
-        return (
-            servers
-            and bool(routers)
-            and all(each.look is not None and names <= each.look.up for each in routers)
-        )
-
-    def _is_taken(self, member: Member) -> bool:
-        """Whether a server serves, and all routers that answer send it requests."""
-        now_s = self._now_s()
-        routers = [each for each in self._routers() if each.is_up and not each.is_lost(now_s)]
-        return member.is_up and all(each.look is not None and member.name in each.look.up for each in routers)
-
-    def _is_forgotten(self, member: Member) -> bool:
-        """Whether no router that answers has anything on a server any more."""
-        now_s = self._now_s()
-        routers = [each for each in self._routers() if each.is_up and not each.is_lost(now_s)]
-        return all(each.look is None or member.name not in each.look.known for each in routers)
+        live, servers = self._roster.live(), self._roster.servers()
+        serve = len(live) == len(servers) == self._wanted() and all(each.is_up for each in live)
+        return serve and (self._plan.router_flags is None or self._roster.are_routed())
 
     def _why_not(self, member: Member, begun_s: float, limit_s: float) -> str | None:
         """Why a member will not serve; None if it may."""
@@ -255,95 +213,13 @@ class Controller:
             return f"{kind} '{member.name}' does not serve after {limit_s:g} s (--start-timeout-secs)"
         return f"{kind} '{member.name}' serves, and after {limit_s:g} s not every router uses it"
 
-    def _row(self, member: Member) -> Row:
-        look = member.look
-        ports = look.ports if look is not None else {}
-        if member.is_leaving:
-            state = "leaving"
-        elif member.is_lost(self._now_s()):
-            state = "lost"
-        elif look is None:
-            state = "waiting"
-        elif look.state == "up" and member.node is None and self._is_taken(member):
-            state = "ready"
-        else:
-            state = look.state
-        return {
-            "name": member.name,
-            "host": look.host if look is not None else None,
-            "pid": look.pid if look is not None else None,
-            "state": state,
-            "http": ports.get("http"),
-            "grpc": ports.get("grpc"),
-            "metrics": ports.get("metrics"),
-            "restarts": look.restart_count if look is not None else 0,
-        }
-
-    # Looks.
-
-    async def _look_at_all(self) -> None:
-        members = list(self._members.values())
-        with_load = self._plan.follows_load
-        for member in members:
-            if (
-                member.asked is None
-            ):  # one question at a time: those to an actor that waits for a machine add up
-                member.asked = asyncio.ensure_future(self._launcher.look(member.name, with_load))
-        if members:
-            await asyncio.wait([each.asked for each in members if each.asked is not None], timeout=LOOK_S)
-        for member in members:
-            if member.asked is not None and member.asked.done():
-                asked, member.asked = member.asked, None
-                self._take(member, asked)
-        await self._tell()
-        looked, self._looked = self._looked, asyncio.Event()
-        looked.set()
-
-    def _take(self, member: Member, asked: asyncio.Future[Look]) -> None:
-        try:
-            look = asked.result()
-        except GoneError:
-            member.is_gone = True
-        except UnreachableError as exc:
-            _log.warning("'%s' does not answer: %s", member.name, exc)
-        else:
-            if (
-                look.load is None and member.look is not None
-            ):  # its counters are those of the last look, at least
-                look = replace(look, load=member.look.load)
-            member.look, member.seen_s = look, self._now_s()
-            if member.node is None:
-                member.line = _line(member.name, look)
-
-    async def _next_look(self) -> None:
-        await self._looked.wait()
-        if self._is_over:
-            raise Unavailable("the fleet is going down")
-
-    async def _tell(self) -> None:
-        lines = self._lines()
-        if lines == self._told:
-            return
-        self._told = lines
-        self._revision += 1
-        await self._save()
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    def _lines(self) -> tuple[str, ...]:
-        return tuple(
-            each.line for each in self._servers() if each.line and not each.is_leaving and not each.is_gone
-        )
-
     # What is to be.
 
     async def _reconcile_replicas(self) -> None:
-        for member in [each for each in self._servers() if each.is_gone]:
+        for member in [each for each in self._roster.servers() if each.is_gone]:
             _log.warning("server '%s' has ended for good", member.name)
-            del self._members[member.name]
-        now_s, wanted = self._now_s(), self._wanted()
-        live = self._live()
-        lost = [each for each in self._servers() if each.is_lost(now_s) and not each.is_leaving]
+            del self._roster.members[member.name]
+        wanted, live, lost = self._wanted(), self._roster.live(), self._roster.lost()
         # Where many are lost at once, this controller rather cannot reach them: one after the other.
         most = wanted + max(1, self._plan.spare_count) if lost else wanted
         for _ in range(min(wanted - len(live), most - len(live) - len(lost))):
@@ -361,12 +237,12 @@ class Controller:
         if self._plan.router_flags is None:
             return
         nodes = {_router_name(node): node for node in await self._launcher.nodes()}
-        for member in [each for each in self._routers() if each.is_gone or each.name not in nodes]:
+        for member in [each for each in self._roster.routers() if each.is_gone or each.name not in nodes]:
             await self._give_up(
                 member
             )  # what is left of it; a router that has ended on a node that lives is started
-        for name in nodes.keys() - self._members.keys():
-            self._members[name] = Member(name, self._plan, nodes[name].id)
+        for name in nodes.keys() - self._roster.members.keys():
+            self._roster.members[name] = Member(name, self._plan, nodes[name].id)
             await self._launcher.start_router(name, self._plan, nodes[name])
 
     async def _follow_load(self) -> None:
@@ -375,7 +251,7 @@ class Controller:
         now_s = self._now_s()
         loads = {
             each.name: each.look.load
-            for each in self._servers()
+            for each in self._roster.servers()
             if each.look is not None and each.look.load is not None
         }
         self._scaler.observe(now_s, loads)
@@ -395,7 +271,7 @@ class Controller:
     async def _add_replica(self, plan: FleetPlan) -> Member:
         self._number += 1
         member = Member(f"server-{self._number}", plan)
-        self._members[member.name] = member
+        self._roster.members[member.name] = member
         await self._save()  # first, so that no number is ever given twice
         await self._launcher.start_replica(member.name, plan)
         return member
@@ -403,29 +279,25 @@ class Controller:
     async def _retire(self, member: Member) -> None:
         """End a server that routers do not use any more: requests of its sequences are still sent there."""
         member.is_leaving = True
-        await self._tell()
+        await self._roster.tell()
         begun_s = self._now_s()
-        while not self._is_forgotten(member) and not self._is_over:
+        while not self._roster.is_forgotten(member) and not self._roster.is_over:
             if self._now_s() - begun_s > _FORGOTTEN_S:
                 _log.warning("server '%s' ends with sequences that have not ended", member.name)
                 break
-            await self._looked.wait()
+            with contextlib.suppress(Unavailable):  # then `down` ends it, too
+                await self._roster.next_look()
         await self._stop(member)
 
     async def _stop(self, member: Member) -> None:
         member.is_leaving = True
         await self._launcher.stop(member.name, member.plan.exit_timeout_s)
-        self._forget(member)
+        self._roster.forget(member)
 
     async def _give_up(self, member: Member) -> None:
         await self._launcher.kill(member.name)
-        self._forget(member)
-        await self._tell()
-
-    def _forget(self, member: Member) -> None:
-        if member.asked is not None:
-            member.asked.cancel()
-        self._members.pop(member.name, None)
+        self._roster.forget(member)
+        await self._roster.tell()
 
     def _begin(self, work: Any) -> None:  # Any: a coroutine
         task = asyncio.get_running_loop().create_task(work)
@@ -447,18 +319,10 @@ class Controller:
             "plan": self._plan.as_text(),
             "count": self._count,
             "number": self._number,
-            "revision": self._revision,
-            "lines": self._lines(),
+            "revision": self._roster.revision,
+            "lines": self._roster.lines(),
         }
         await self._launcher.save(json.dumps(document).encode())
-
-
-def _line(name: str, look: Look) -> str:
-    """What a router is told of a server; "" while it does not listen."""
-    if look.state != "up":
-        return ""
-    host = f"[{look.host}]" if ":" in look.host else look.host
-    return f"{name}={host}:{look.ports['http']}:{look.ports['grpc']}"
 
 
 def _router_name(node: Node) -> str:
