@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import ssl
 import threading
@@ -17,7 +19,7 @@ from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
-from ..servers import local_options
+from ..servers import http_of, local_options
 
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n"
 
@@ -89,6 +91,45 @@ def test_a_slow_reader_and_pipelined_requests_keep_their_order(
             assert values.shape == (count,)
             assert (values == count).all()
         client.close()
+
+
+def test_a_request_whose_connection_was_not_accepted_when_the_port_closes_is_answered(
+    echo_models: Path, files: tuple[Path, Path], trust: ssl.SSLContext
+) -> None:
+    heard: list[bytes] = []
+    with Server(options(echo_models, *files)) as server:
+
+        def ask(connected: socket.socket) -> None:
+            """Send the end of the handshake and the request at once, so that no time lies between them."""
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = trust.wrap_bio(incoming, outgoing, server_hostname="localhost")
+            with connected:
+                while True:
+                    try:
+                        tls.do_handshake()
+                        break
+                    except ssl.SSLWantReadError:
+                        connected.sendall(outgoing.read())
+                        incoming.write(connected.recv(1 << 16))
+                tls.write(GET)
+                connected.sendall(outgoing.read())
+                while not heard:
+                    if not (data := connected.recv(1 << 16)):
+                        break
+                    incoming.write(data)
+                    with contextlib.suppress(ssl.SSLWantReadError):
+                        heard.append(tls.read())
+
+        async def stop_over_a_connection() -> threading.Thread:
+            connected = socket.create_connection(("127.0.0.1", server.http_port), 20)
+            thread = threading.Thread(target=ask, args=(connected,))
+            thread.start()
+            await http_of(server).stop_accepting()  # until here the loop has accepted nothing
+            return thread
+
+        asyncio.run_coroutine_threadsafe(stop_over_a_connection(), server.loop).result(20).join()
+
+    assert [answer[:15] for answer in heard] == [b"HTTP/1.1 200 OK"]
 
 
 def test_triton_clients_speak_it(

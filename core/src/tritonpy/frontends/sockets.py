@@ -64,6 +64,25 @@ async def listening_sockets(address: str, port: int, reuse_port: bool) -> list[s
     raise AssertionError  # the last attempt returns or raises
 
 
+def accept_waiting(listening: Sequence[socket.socket], most: int) -> list[socket.socket]:
+    """Accept the connections that the system has made and nobody has accepted.
+
+    Their clients may have sent something already, and the end of a listening socket resets them.
+
+    Args:
+        listening: that are about to be closed.
+        most: of connections.
+    """
+    accepted: list[socket.socket] = []
+    for listener in listening:
+        with contextlib.suppress(OSError):  # none waits any more, or the limit of descriptors is reached
+            while len(accepted) < most:
+                connected, _ = listener.accept()
+                connected.setblocking(False)
+                accepted.append(connected)
+    return accepted
+
+
 def is_unix(address: str) -> bool:
     """True for a socket of this machine alone, as gRPC writes them: `unix:PATH` and `unix-abstract:NAME`."""
     return address.startswith(("unix:", "unix-abstract:"))

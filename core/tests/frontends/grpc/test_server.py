@@ -13,6 +13,7 @@ import pytest
 from tritonclient.grpc import InferenceServerClient, service_pb2
 from tritonpy.errors import NotFound, Unavailable
 from tritonpy.protos import rpc_methods
+from tritonpy_sdk.testing import until
 
 SERVICE = "/inference.GRPCInferenceService/"
 
@@ -175,6 +176,41 @@ def test_stop_answers_what_is_in_flight_and_refuses_what_is_new(
     stopped.result(20)
     with pytest.raises(OSError):
         socket.create_connection(("127.0.0.1", harness.port))
+
+
+def test_a_server_that_shares_its_port_leaves_newcomers_to_others_as_soon_as_it_stops(
+    start_harness: Callable[..., Any], make_request: Callable[..., Any], transport: str
+) -> None:
+    if transport != "native":
+        pytest.skip("grpcio closes the port last")
+    harness = start_harness(grpc_reuse_port=True)
+    answer = harness.stub.ModelInfer.future(make_request("manual"), timeout=20)
+    harness.dataplane.wait_for(lambda plane: len(plane.requests) == 1)
+    waiting: list[socket.socket] = []
+
+    async def stop_over_a_connection() -> None:
+        waiting.append(
+            socket.create_connection(("127.0.0.1", harness.port))
+        )  # the loop is here, and so accepts nothing
+        await harness.server.stop(20)
+
+    def is_refused() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", harness.port)).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    stopped = asyncio.run_coroutine_threadsafe(stop_over_a_connection(), harness.loop)
+    until(is_refused)
+    waiting[0].settimeout(20)
+    greeted = waiting[0].recv(9)
+    harness.call(lambda: harness.dataplane.requests.pop().fail(NotFound("late but answered")))
+
+    assert answer.exception(20).details() == "late but answered"
+    assert greeted[3:4] == b"\x04"  # SETTINGS of HTTP/2: it was accepted, not reset
+    stopped.result(20)
+    waiting[0].close()
 
 
 def test_stop_cancels_what_does_not_end_in_time(harness: Any, make_request: Callable[..., Any]) -> None:

@@ -17,10 +17,11 @@ from tritonpy.frontends.http.connection.eviction import QuietOrder
 from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
 from tritonpy.frontends.reserve import Reserve
-from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.frontends.sockets import accept_waiting, listening_sockets
 
 _BACKLOG = 1024
 _GOODBYE_S = 2.0  # for a client to answer the end of TLS, which few do
+_HANDSHAKE_S = 1.0  # of TLS, for the same
 _FIRST_BYTES_S = 0.05  # for the request of a connection that was waiting when the server stopped
 
 
@@ -131,7 +132,7 @@ class HttpListener:
         already. They are accepted and answered: the end of the listening socket would reset them.
         """
         self.sweeper.stop()
-        newcomers = [] if self._tls is not None else _accept_all(self._listening)
+        newcomers = accept_waiting(self._listening, _BACKLOG)
         self._listening.clear()
         for server in self._servers:
             server.close()
@@ -140,9 +141,10 @@ class HttpListener:
             connection.drain()
         if newcomers and self._connection is not None:
             loop = asyncio.get_running_loop()
-            accepted = [await loop.connect_accepted_socket(self._connection, new) for new in newcomers]
+            accepting = (self._accept(loop, self._connection, newcomer) for newcomer in newcomers)
+            accepted = [each for each in await asyncio.gather(*accepting) if each is not None]
             await asyncio.sleep(_FIRST_BYTES_S)
-            for _, connection in accepted:
+            for connection in accepted:
                 connection.drain()
 
     async def stop(self, timeout_s: float) -> None:
@@ -154,6 +156,20 @@ class HttpListener:
                     await self._closed.wait()
         for connection in list(self.connections):
             connection.abort()
+
+    async def _accept(
+        self, loop: asyncio.AbstractEventLoop, connection: Callable[[], HttpProtocol], newcomer: socket.socket
+    ) -> HttpProtocol | None:
+        """Serve a connection that was waiting; None if its client does not get to a request."""
+        accepted = connection()  # uvloop returns what encrypts in its place
+        limit_s = None if self._tls is None else _HANDSHAKE_S
+        try:
+            await loop.connect_accepted_socket(
+                lambda: accepted, newcomer, ssl=self._tls, ssl_handshake_timeout=limit_s
+            )
+        except OSError:  # also of TLS, and where its time is up
+            return None
+        return accepted
 
     def _scratch(self) -> memoryview:
         return memoryview(bytearray(self._scratch_byte_size))
@@ -185,15 +201,3 @@ class HttpListener:
         self._quiet_order.discard(connection)
         self._reserve.discard(connection)
         self._closed.set()
-
-
-def _accept_all(listening: list[socket.socket]) -> list[socket.socket]:
-    """The connections that wait to be accepted."""
-    accepted: list[socket.socket] = []
-    for listener in listening:
-        with contextlib.suppress(OSError):  # none waits any more, or the limit of descriptors is reached
-            while len(accepted) < _BACKLOG:
-                connected, _ = listener.accept()
-                connected.setblocking(False)
-                accepted.append(connected)
-    return accepted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_conte
 from tritonpy.frontends.grpc.status import Status
 from tritonpy.frontends.reserve import Reserve
 from tritonpy.frontends.sockets import (
+    accept_waiting,
     forget_unix,
     is_unix,
     listening_sockets,
@@ -84,6 +86,7 @@ class GrpcListener:
         self._tls = tls_context(options)  # before models take their time to load
         self._port = options.grpc_port
         self._servers: list[asyncio.Server] = []
+        self._listening: list[socket.socket] = []
         self._closed = asyncio.Event()
         self._deadlines = Deadlines()
         self._limit = most_connections(options.grpc_max_connection_count, _SHARE, _MOST_CONNECTIONS)
@@ -139,6 +142,7 @@ class GrpcListener:
                 ssl_shutdown_timeout=None if self._tls is None else GOODBYE_S,
             )
             self._servers.append(server)
+        self._listening = listening
         self.sweeper.start()
 
     async def stop(
@@ -157,6 +161,8 @@ class GrpcListener:
         if not self._servers:
             return
         grace_s = _LAST_BYTES_S
+        if self._options.grpc_reuse_port:
+            await self._leave_newcomers_to_others()
         for connection in list(self.connections):
             connection.leave()  # so that clients go elsewhere while the last calls are answered
         try:
@@ -186,6 +192,24 @@ class GrpcListener:
             connection.abort()
         await self._wait_for_connections(_LAST_BYTES_S)
         self._deadlines.stop()
+
+    async def _leave_newcomers_to_others(self) -> None:
+        """Listen no more: who shares the port would else get only a part of those that come.
+
+        Those that have come already are served.
+        """
+        newcomers = accept_waiting(self._listening, _BACKLOG)
+        for server in self._servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        limit_s = None if self._tls is None else HANDSHAKE_S
+        accepting = (
+            loop.connect_accepted_socket(
+                self._connection, newcomer, ssl=self._tls, ssl_handshake_timeout=limit_s
+            )
+            for newcomer in newcomers
+        )
+        await asyncio.gather(*accepting, return_exceptions=True)  # who fails has asked nothing
 
     async def _wait_for_connections(self, timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
