@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,37 @@ def test_files_that_do_not_do_are_named_with_their_flag(
     break_files(*files)
 
     with pytest.raises(InvalidArg, match=expected), Server(options(echo_models, *files)):
+        pass
+
+
+def test_clients_without_a_certificate_get_nothing_where_one_is_asked_for(
+    echo_models: Path, files: tuple[Path, Path], authority: trustme.CA, trust: ssl.SSLContext, tmp_path: Path
+) -> None:
+    clients = trustme.CA()
+    clients.cert_pem.write_to_path(tmp_path / "clients.pem")
+    known = ssl.create_default_context()
+    authority.configure_trust(known)
+    clients.issue_cert("router").configure_cert(known)
+    strange = ssl.create_default_context()
+    authority.configure_trust(strange)
+    trustme.CA().issue_cert("router").configure_cert(strange)
+    asked = replace(options(echo_models, *files), https_client_ca=str(tmp_path / "clients.pem"))
+
+    def ask(context: ssl.SSLContext) -> bytes:
+        with socket.create_connection(("127.0.0.1", server.http_port), 20) as connected:
+            try:
+                with context.wrap_socket(connected, server_hostname="localhost") as client:
+                    client.sendall(GET)
+                    return client.recv(15)
+            except OSError:  # of TLS, or the end of the connection
+                return b""
+
+    with Server(asked) as server:
+        assert [ask(context) for context in (known, trust, strange)] == [b"HTTP/1.1 200 OK", b"", b""]
+    with (
+        pytest.raises(InvalidArg, match=r"--https-client-ca: '.*' holds no PEM"),
+        Server(replace(asked, https_client_ca=str(files[1]))),
+    ):
         pass
 
 

@@ -285,6 +285,9 @@ class ServerOptions:
         "", "--https-certificate", "PATH", "Speak HTTPS with this certificate (PEM)."
     )
     https_key: str = option("", "--https-key", "PATH", "Private key of the certificate (PEM).")
+    https_client_ca: str = option(
+        "", "--https-client-ca", "PATH", "Ask clients for a certificate that one of these has signed (PEM)."
+    )
     http_access_log: str = option(
         "", "--http-access-log", "PATH", "Write a line per HTTP request there; - for standard output."
     )
@@ -410,6 +413,11 @@ class ServerOptions:
     )
     metrics_port: int = number(
         8002, "--metrics-port", "Port for metrics; 0 lets the system choose.", most=65535
+    )
+    metrics_reuse_port: bool = switch(
+        False,
+        "--reuse-metrics-port",
+        "Let other servers listen on the same port, of which each scrape then meets one.",
     )
     metrics_interval_ms: float = option(
         2000,

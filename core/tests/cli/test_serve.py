@@ -153,6 +153,7 @@ def test_each_option_of_a_port_reaches_its_field(read: Read, tmp_path: Path) -> 
         "--http-restricted-api=inference:other=c",
         f"--https-certificate={pem}",
         f"--https-key={pem}",
+        f"--https-client-ca={pem}",
         "--http-access-log=-",
         "--allow-trtis-v1=true",
         "--reuse-grpc-port=1",
@@ -172,6 +173,7 @@ def test_each_option_of_a_port_reaches_its_field(read: Read, tmp_path: Path) -> 
         "--grpc-http2-max-ping-strikes=5",
         "--grpc-max-connection-age=6",
         "--grpc-max-connection-age-grace=7",
+        "--reuse-metrics-port=true",
     )
 
     assert options == ServerOptions(
@@ -182,6 +184,7 @@ def test_each_option_of_a_port_reaches_its_field(read: Read, tmp_path: Path) -> 
         http_restricted_apis=((("health", "metadata"), "key", "a=b"), (("inference",), "other", "c")),
         https_certificate=str(pem),
         https_key=str(pem),
+        https_client_ca=str(pem),
         http_access_log="-",
         allow_trtis_v1=True,
         grpc_reuse_port=True,
@@ -201,6 +204,7 @@ def test_each_option_of_a_port_reaches_its_field(read: Read, tmp_path: Path) -> 
         grpc_http2_max_ping_strikes=5,
         grpc_max_connection_age_ms=6,
         grpc_max_connection_age_grace_ms=7,
+        metrics_reuse_port=True,
     )
 
 

@@ -196,10 +196,13 @@ def _check_certificates(ctx: click.Context, options: ServerOptions) -> None:
     """Refuse TLS settings that lack a file; the content of files is checked when ports are opened."""
     if bool(options.https_certificate) != bool(options.https_key):
         _refuse(ctx, "--https-certificate and --https-key must be given together")
+    if options.https_client_ca and not options.https_certificate:
+        _refuse(ctx, "--https-client-ca needs --https-certificate and --https-key")
     uses_ssl = options.grpc_use_ssl or options.grpc_use_ssl_mutual
     needed = {
         "--https-certificate": (options.https_certificate, bool(options.https_certificate)),
         "--https-key": (options.https_key, bool(options.https_key)),
+        "--https-client-ca": (options.https_client_ca, bool(options.https_client_ca)),
         "--grpc-server-cert": (options.grpc_server_cert, uses_ssl),
         "--grpc-server-key": (options.grpc_server_key, uses_ssl),
         "--grpc-root-cert": (options.grpc_root_cert, options.grpc_use_ssl_mutual),

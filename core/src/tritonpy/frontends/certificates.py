@@ -71,17 +71,18 @@ def check_key(flag: str, path: str, certificate_path: str) -> None:
         raise InvalidArg(f"{flag}: '{path}' holds no PEM private key that can be read") from None
 
 
-def server_context(certificate_path: str, key_path: str) -> ssl.SSLContext | None:
-    """The TLS context of the HTTP port; None when neither file is named, which means plain HTTP.
+def server_context(certificate_path: str, key_path: str, client_ca_path: str = "") -> ssl.SSLContext | None:
+    """The TLS context of the HTTP port; None when no file is named, which means plain HTTP.
 
     Args:
         certificate_path: the server's certificate, followed by those that lead to one that clients trust.
         key_path: its private key, without a passphrase.
+        client_ca_path: what certificates of clients are checked by, which all must have then; "" for none.
 
     Raises:
         InvalidArg: one is missing, is no PEM file, or they do not belong together.
     """
-    if not certificate_path and not key_path:
+    if not certificate_path and not key_path and not client_ca_path:
         return None
     certificate = read_pem("--https-certificate", certificate_path, "the server's certificate")
     check_certificates("--https-certificate", certificate_path, certificate)
@@ -91,4 +92,9 @@ def server_context(certificate_path: str, key_path: str) -> ssl.SSLContext | Non
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate_path, key_path)
     context.set_alpn_protocols(["http/1.1"])
+    if client_ca_path:
+        clients = read_pem("--https-client-ca", client_ca_path, "what certificates of clients are checked by")
+        check_certificates("--https-client-ca", client_ca_path, clients)
+        context.load_verify_locations(client_ca_path)
+        context.verify_mode = ssl.CERT_REQUIRED
     return context

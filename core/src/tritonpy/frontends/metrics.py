@@ -35,16 +35,16 @@ def frontend_initialize(frontend: BuiltInFrontend) -> None:
     """Say where it will listen."""
     frontend.refuse_settings()
     options = frontend.options
-    frontend.addresses = [Address(options.metrics_address, options.metrics_port)]
+    frontend.addresses = [Address(options.metrics_address, options.metrics_port, options.metrics_reuse_port)]
     frontend.state = MetricsPort(frontend.services.page, options.idle_timeout_s)
 
 
 @hookimpl
 async def frontend_start(frontend: BuiltInFrontend) -> None:
     """Listen."""
-    [(host, port, _)] = frontend.addresses
+    [(host, port, reuse_port)] = frontend.addresses
     metrics_port: MetricsPort = frontend.state
-    frontend.addresses = [Address(host, await metrics_port.start(host, port))]
+    frontend.addresses = [Address(host, await metrics_port.start(host, port, reuse_port), reuse_port)]
 
 
 @hookimpl
@@ -72,14 +72,19 @@ class MetricsPort:
             idle_timeout_s=idle_timeout_s,
         )
 
-    async def start(self, address: str, port: int) -> int:
+    async def start(self, address: str, port: int, reuse_port: bool = False) -> int:
         """Listen, and return the port, which the system chose if `port` is 0.
+
+        Args:
+            address: see `sockets.listening_sockets`.
+            port: likewise.
+            reuse_port: let other servers that say so too listen on the same port.
 
         Raises:
             InvalidArg: nobody knows the address.
             Unavailable: the address cannot be had.
         """
-        return await self._listener.start(address, port)
+        return await self._listener.start(address, port, reuse_port)
 
     async def stop(self) -> None:
         """Stop listening and close the connections, those that are being answered after that."""

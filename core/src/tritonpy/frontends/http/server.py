@@ -82,7 +82,7 @@ class HttpServer:
             scratch_byte_size=_SCRATCH_BYTE_SIZE,
             when_crowded=router.health_alone,
             idle_timeout_s=options.idle_timeout_s,
-            tls=server_context(options.https_certificate, options.https_key),
+            tls=server_context(options.https_certificate, options.https_key, options.https_client_ca),
             forwarding=HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None,
         )
 
