@@ -6,11 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from tritonpy.server import Server
 from tritonpy_router import cluster_cli, route_cli
 from tritonpy_router.envoy_cli import envoy
 from tritonpy_router.options import RouterOptions
@@ -93,3 +95,33 @@ def test_the_program_says_where_it_listens_and_ends_with_a_signal(tmp_path: Path
     assert (status, b"no replica is ready: '127.0.0.1:9'" in answer) == (503, True), answer
     assert process.returncode == 0
     assert "Router stopped" in rest
+
+
+def test_a_router_that_awaits_its_servers_listens_when_they_are_there_and_ends_before_if_it_is_told_to(
+    tmp_path: Path, make_server: Callable[..., Server]
+) -> None:
+    file = tmp_path / "servers"
+    file.write_text("a=127.0.0.1:9:9\n")
+    ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--await-servers-secs=600"]
+    command = [sys.executable, "-m", "tritonpy.cli.main", "route", f"--servers-file={file}", *ports]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        joined = next(line for line in process.stderr if "has joined" in line or "Routing" in line)
+        server = make_server("echo")
+        file.write_text(f"a=127.0.0.1:{server.http_port}:{server.grpc_port}\n")
+        line = next(line for line in process.stderr if "Routing" in line)
+        found = re.search(r"HTTP on port (\d+)", line)
+        assert found is not None
+        status, _, answer = asked(f"127.0.0.1:{found[1]}", "/v2/models/echo/infer", BODY)
+        process.send_signal(signal.SIGTERM)
+    with subprocess.Popen(
+        [*command[:4], "--server=127.0.0.1:9:9", *ports], stderr=subprocess.PIPE, text=True
+    ) as waits:
+        assert waits.stderr is not None
+        next(line for line in waits.stderr if "has joined" in line)
+        waits.send_signal(signal.SIGTERM)
+        rest = waits.stderr.read()
+
+    assert "has joined" in joined
+    assert (status, process.returncode) == (200, 0), answer
+    assert ("Routing" in rest, waits.returncode) == (False, 0)

@@ -275,9 +275,10 @@ def test_a_port_that_is_taken_ends_the_start(make_router: Make) -> None:
         make_router(ports={"http_port": taken.getsockname()[1]})
 
 
-def test_both_sides_are_encrypted(make_router: Make, make_server: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["", "fleet.example"])
+def test_both_sides_are_encrypted(make_router: Make, make_server: Make, tmp_path: Path, name: str) -> None:
     authority = trustme.CA()
-    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    certificate = authority.issue_cert("localhost", name or "127.0.0.1")
     paths = {name: str(tmp_path / name) for name in ("ca", "cert", "key")}
     authority.cert_pem.write_to_path(paths["ca"])
     certificate.cert_chain_pems[0].write_to_path(paths["cert"])
@@ -289,7 +290,13 @@ def test_both_sides_are_encrypted(make_router: Make, make_server: Make, tmp_path
         "grpc_server_cert": paths["cert"],
         "grpc_server_key": paths["key"],
     }
-    router = make_router(make_server("echo", **tls), ports=tls, replica_tls=True, replica_ca=paths["ca"])
+    router = make_router(
+        make_server("echo", **tls),
+        ports=tls,
+        replica_tls=True,
+        replica_ca=paths["ca"],
+        replica_tls_name=name,
+    )
 
     with tritonclient.grpc.InferenceServerClient(
         f"localhost:{router.router.grpc_port}", ssl=True, root_certificates=paths["ca"]

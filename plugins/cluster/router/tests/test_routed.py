@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+from tritonpy.version import __version__
 from tritonpy_router.membership import StaticMembership
 from tritonpy_router.options import RouterOptions
 from tritonpy_sdk.testing import DEADLINE_S
@@ -299,6 +301,7 @@ def test_the_router_counts(two: tuple[RouterThread, list[Server]]) -> None:
     lines = page.decode().splitlines()
     assert 'tritonpy_router_replica_up{replica="a"} 1' in lines
     assert 'tritonpy_router_replica_models{replica="b"} 6' in lines
+    assert f'tritonpy_router_info{{pid="{os.getpid()}",version="{__version__}"}} 1' in lines
     assert any(
         line.startswith('tritonpy_router_refused_total{code="not_found",protocol="http"}') for line in lines
     )

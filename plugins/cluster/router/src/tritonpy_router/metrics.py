@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 from tritonpy.errors import TritonError
+from tritonpy.version import __version__
 
 from tritonpy_router.replica import Replica
 
@@ -147,4 +149,6 @@ class ReplicaCollector(Collector):
             "tritonpy_router_queued", "Requests that wait for a replica that is less busy"
         )
         queued.add_metric((), self._queued())
-        return inflight, takes, models, waits, queued
+        who = InfoMetricFamily("tritonpy_router", "The process that shows this page, and its version")
+        who.add_metric((), {"pid": str(os.getpid()), "version": __version__})
+        return inflight, takes, models, waits, queued, who

@@ -48,7 +48,9 @@ async def _serve(options: RouterOptions, membership: Membership) -> int:
     _log.info("tritonpy-router %s", __version__)
     try:
         router = Router(options, membership)
-        await router.start()
+        if not await _started(router, stop):
+            _log.info("Router stopped")
+            return 0
     except TritonError as exc:
         _log.error("error: starting router: %s", exc.described())
         return 1
@@ -63,3 +65,21 @@ async def _serve(options: RouterOptions, membership: Membership) -> int:
     await router.stop()
     _log.info("Router stopped")
     return 0
+
+
+async def _started(router: Router, stop: asyncio.Event) -> bool:
+    """Start a router; False if it was told to stop meanwhile, while it awaited its servers.
+
+    Raises:
+        TritonError: it cannot start.
+    """
+    loop = asyncio.get_running_loop()
+    starting, stopping = loop.create_task(router.start()), loop.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return False
+    await starting
+    return True

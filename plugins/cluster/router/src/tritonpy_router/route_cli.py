@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PORT_FLAG = re.compile(
     r"--((https?|grpc|log)-[\w-]+|metrics-(address|port)|allow-(http|grpc|metrics)|max-inflight-bytes|idle-timeout"
-    r"|reuse-(http|grpc)-port|exit-timeout-secs|drain-delay-s(ecs)?|trace-config)"
+    r"|reuse-(http|grpc|metrics)-port|exit-timeout-secs|drain-delay-s(ecs)?|trace-config)"
 )
 _LOGGER = "tritonpy.router"
 
@@ -87,6 +87,15 @@ _LOGGER = "tritonpy.router"
     help="How long a server may take to load a model that a client asks for.",
 )
 @click.option(
+    "--await-servers-secs",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Listen when all servers take requests, or after so long; for a router that shares the ports of one "
+    "that it replaces.",
+)
+@click.option(
     "--state-file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file, on a volume of all routers, in which they keep together what clients have loaded through "
@@ -98,6 +107,12 @@ _LOGGER = "tritonpy.router"
     help="The servers run on this machine, so that clients may send tensors in shared memory.",
 )
 @replica_tls_options
+@click.option(
+    "--replica-tls-name",
+    default="",
+    metavar="NAME",
+    help="The name that certificates of servers are for, where it is not the host by which one is reached.",
+)
 @click.option(
     "--replica-service-port",
     type=click.IntRange(0, 65535),
@@ -170,10 +185,12 @@ def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions: 
         load_timeout_s=given["load_timeout_secs"],
         exit_timeout_s=ports.exit_timeout_s,
         drain_delay_s=ports.drain_delay_s,
+        await_servers_s=given["await_servers_secs"],
         state_file=given["state_file"],
         shares_host=given["replicas_share_host"],
         replica_tls=given["replica_tls"],
         replica_ca=given["replica_ca"],
+        replica_tls_name=given["replica_tls_name"],
         replica_certificate=given["replica_cert"],
         replica_key=given["replica_key"],
         replica_service_port=given["replica_service_port"],

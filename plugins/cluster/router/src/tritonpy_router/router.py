@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 import time
 from collections.abc import Awaitable, Sequence
 
 from prometheus_client import CollectorRegistry
 from tritonpy.admission import Admission
-from tritonpy.errors import InvalidArg
 from tritonpy.frontends.certificates import server_context
 from tritonpy.frontends.grpc.native.listener import GrpcListener
 from tritonpy.frontends.http.listener import HttpListener
@@ -32,6 +30,7 @@ from tritonpy_router.picking import POLICIES
 from tritonpy_router.probe import Prober
 from tritonpy_router.replica import Place, Replica
 from tritonpy_router.replica_client import ReplicaClient
+from tritonpy_router.replica_tls import replica_context
 from tritonpy_router.tracing import open_tracing
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.view import View
@@ -45,6 +44,7 @@ _SHARE = 1 / 3  # of the descriptors that ports may have; each request has one t
 _MOST_CONNECTIONS = 16_384
 _LAST_BYTES_S = 5.0
 _SWEEP_EVERY_S = 1.0
+_LOOK_EVERY_S = 0.05  # while servers are awaited
 _SHARED_EVERY_S = 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0  # after a fault of the membership
 
@@ -70,7 +70,7 @@ class Router:
         self._membership = membership
         ports = options.ports
         registry = CollectorRegistry()
-        http_tls, grpc_tls = _replica_tls(options, ()), _replica_tls(options, ("h2",))
+        http_tls, grpc_tls = replica_context(options, ()), replica_context(options, ("h2",))
         self._service_tls = grpc_tls
         self.view = View(time.monotonic, POLICIES[options.policy])
         self._readiness = Readiness(self.view)
@@ -105,7 +105,7 @@ class Router:
             scratch_byte_size=_SCRATCH_BYTE_SIZE,
             when_crowded=routes.health_alone,
             idle_timeout_s=ports.idle_timeout_s,
-            tls=server_context(ports.https_certificate, ports.https_key),
+            tls=server_context(ports.https_certificate, ports.https_key, ports.https_client_ca),
         )
         calls = make_calls(self._traffic, self.control, self._readiness, options.shares_host)
         self._grpc = GrpcListener(calls, admission, ports)
@@ -129,10 +129,29 @@ class Router:
             self._tasks.append(loop.create_task(self.control.follow_shared(_SHARED_EVERY_S)))
         ports = self._options.ports
         try:
+            await self._await_servers(self._options.await_servers_s)
             await self._listen(ports)
         except BaseException:
             await self.stop()
             raise
+
+    async def _await_servers(self, limit_s: float) -> None:
+        """Return when there are servers and all of them take requests, or the time is up."""
+        if not limit_s:
+            return
+        try:
+            async with asyncio.timeout(limit_s):
+                while not self._has_all():
+                    with contextlib.suppress(TimeoutError):  # that one is silent no more nobody tells
+                        async with asyncio.timeout(_LOOK_EVERY_S):
+                            await self._readiness.change()
+        except TimeoutError:
+            _log.warning("not all servers take requests after %g s; listening", limit_s)
+
+    def _has_all(self) -> bool:
+        """Whether there are servers, and all of them take requests."""
+        now_s = self.view.now_s()
+        return bool(self.view.replicas) and all(each.takes(now_s) for each in self.view)
 
     async def _listen(self, ports: ServerOptions) -> None:
         if ports.allow_http:
@@ -143,7 +162,9 @@ class Router:
             await self._grpc.start()
             self.grpc_port = self._grpc.port
         if ports.allow_metrics:
-            self.metrics_port = await self._metrics.start(ports.metrics_address, ports.metrics_port)
+            self.metrics_port = await self._metrics.start(
+                ports.metrics_address, ports.metrics_port, ports.metrics_reuse_port
+            )
         self._is_listening = True
 
     async def taken(self, name: str) -> None:
@@ -244,25 +265,3 @@ class Router:
             )
             for replica in self.view
         ]
-
-
-def _replica_tls(options: RouterOptions, protocols: Sequence[str]) -> ssl.SSLContext | None:
-    """How the ports of replicas are encrypted; None for not.
-
-    Raises:
-        InvalidArg: a file cannot be used.
-    """
-    if not options.replica_tls:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=options.replica_ca or None)
-        if options.replica_certificate:
-            context.load_cert_chain(options.replica_certificate, options.replica_key or None)
-    except (OSError, ssl.SSLError) as exc:
-        raise InvalidArg(
-            f"--replica-ca '{options.replica_ca}', --replica-cert '{options.replica_certificate}' and "
-            f"--replica-key '{options.replica_key}' cannot be used: {exc}"
-        ) from None
-    if protocols:
-        context.set_alpn_protocols(list(protocols))
-    return context
