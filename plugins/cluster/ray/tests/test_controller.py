@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy_ray.controller import Controller
 from tritonpy_ray.looks import Load, Look
 from tritonpy_ray.members import GoneError, Node, UnreachableError
-from tritonpy_router.engines import FleetPlan
+from tritonpy_router.engines import FleetChange, FleetPlan, read_plan
 
 PLAN = FleetPlan(server_flags=("--model-repository=m",), resources={"slot": 1.0}, start_timeout_s=60)
 Answer = Callable[[str], Look]
@@ -37,6 +38,8 @@ class Actors:
         self.busy: set[str] = set()  # replicas that routers have sequences on
         self.never: asyncio.Event = asyncio.Event()
         self.default: Answer = serving
+        self.router = Look(host="10.0.0.1", state="up", ports={"http": 8000}, shares_ports=True)
+        self.ports: dict[str, Mapping[str, int]] = {}  # that routers were to take over
 
     async def nodes(self) -> Sequence[Node]:
         return self.machines
@@ -48,8 +51,9 @@ class Actors:
         self.alive[name] = plan
         self.done.append(f"start {name}")
 
-    async def start_router(self, name: str, plan: FleetPlan, node: Node) -> None:
+    async def start_router(self, name: str, plan: FleetPlan, node: Node, ports: Mapping[str, int]) -> None:
         self.alive[name] = plan
+        self.ports[name] = ports
         self.done.append(f"start {name}")
 
     async def look(self, name: str, with_load: bool) -> Look:
@@ -57,7 +61,8 @@ class Actors:
             raise GoneError(name)
         if name.startswith("router"):
             names = frozenset(line.partition("=")[0] for line in self.told())
-            return Look(host="10.0.0.1", state="up", up=names, known=names | self.busy)
+            look = self.answers[name](name) if name in self.answers else self.router
+            return replace(look, up=names, known=names | self.busy)
         return self.answers.get(name, self.default)(name)
 
     async def stop(self, name: str, limit_s: float) -> None:
@@ -205,21 +210,101 @@ async def test_the_newest_go_when_routers_have_forgotten_them() -> None:
     assert world.actors.done == ["stop server-3"]
 
 
-async def test_an_update_starts_one_ends_one_and_so_on() -> None:
-    world = await World(replace(PLAN, replica_count=2)).settled()
-    await world.during(world.controller.update(("--model-repository=n",)))
+NEW = FleetChange(server_flags=("--model-repository=n",))
+NEWER = FleetChange(router_flags=("--policy=least-busy",))
+ROUTER = "router-aaaaaaaaaaaa"
 
-    assert world.actors.done == ["start server-3", "stop server-1", "start server-4", "stop server-2"]
-    assert {plan.server_flags for name, plan in world.actors.alive.items() if name.startswith("server")} == {
-        ("--model-repository=n",)
+
+async def test_an_update_starts_one_ends_one_and_so_on_and_then_routers_on_the_same_ports() -> None:
+    world = await World(replace(PLAN, replica_count=2)).settled()
+    await world.during(world.controller.update(NEW))
+
+    assert world.actors.done == [
+        *("start server-3", "stop server-1", "start server-4", "stop server-2"),
+        *(f"start {ROUTER}-2", f"stop {ROUTER}"),
+    ]
+    assert world.actors.ports == {ROUTER: {}, f"{ROUTER}-2": {"http": 8000}}
+    assert {plan.server_flags for plan in world.actors.alive.values()} == {("--model-repository=n",)}
+    world.actors.done.clear()
+    await world.during(world.controller.update(FleetChange()))
+
+    assert world.actors.done[-2:] == [f"start {ROUTER}-3", f"stop {ROUTER}-2"]
+
+
+async def test_a_new_router_with_other_options_has_the_ports_of_these() -> None:
+    world = await World().settled()
+    await world.during(world.controller.update(NEWER))
+
+    assert world.actors.ports[f"{ROUTER}-2"] == {}
+    assert world.actors.alive[f"{ROUTER}-2"].router_flags == NEWER.router_flags
+    assert read_plan(json.loads(world.actors.kept or b"")["plan"]).router_flags == NEWER.router_flags
+
+
+async def test_a_router_whose_ports_cannot_be_shared_ends_before_the_next_one_starts() -> None:
+    world = World()
+    world.actors.router = replace(world.actors.router, shares_ports=False)
+    await world.settled()
+    await world.during(world.controller.update(FleetChange()))
+
+    assert world.actors.done[-2:] == [f"stop {ROUTER}", f"start {ROUTER}-2"]
+    assert world.actors.ports[f"{ROUTER}-2"] == {}
+
+
+async def test_an_update_ends_with_the_first_router_that_does_not_serve_and_keeps_the_old_ones() -> None:
+    world = World()
+    world.actors.machines.append(Node("b" * 20, "10.0.0.2"))
+    await world.settled()
+    world.actors.answers[f"{ROUTER}-2"] = lambda name: Look(host="h", state="down", failure="E: no key\n")
+    world.actors.answers["router-bbbbbbbbbbbb-2"] = world.actors.answers[f"{ROUTER}-2"]
+    with pytest.raises(
+        Unavailable, match=r"router 'router-.*-2' ended before it served: E: no key; the others"
+    ):
+        await world.during(world.controller.update(replace(NEWER, server_flags=NEW.server_flags)))
+    await world.rounds(3)
+
+    first, second, started, killed = world.actors.done
+    assert (first, second) == ("start server-2", "stop server-1")
+    assert started.removeprefix("start") == killed.removeprefix("kill")
+    assert {name for name in world.actors.alive if name.startswith("router")} == {
+        ROUTER,
+        "router-bbbbbbbbbbbb",
     }
+    kept = read_plan(json.loads(world.actors.kept or b"")["plan"])
+    assert (kept.server_flags, kept.router_flags) == (NEW.server_flags, ())
+
+
+async def test_of_two_routers_on_a_node_that_a_lost_controller_has_left_the_newer_one_stays() -> None:
+    world = await World().settled()
+    await world.actors.start_router(f"{ROUTER}-2", PLAN, world.actors.machines[0], {})
+    next_world = World(actors=world.actors)
+    await next_world.controller.restore()
+    world.actors.done.clear()
+    await next_world.rounds(4)
+
+    assert world.actors.done == [f"stop {ROUTER}"]
+    assert set(world.actors.alive) == {"server-1", f"{ROUTER}-2"}
+
+
+async def test_a_fleet_has_one_token_which_a_new_controller_finds() -> None:
+    world = await World(replace(PLAN, replica_count=2)).settled()
+    tokens = {plan.replica_token for plan in world.actors.alive.values()}
+    next_world = World(replace(PLAN, replica_token="another"), world.actors)
+    await next_world.controller.restore()
+    await next_world.during(next_world.controller.scale(3))
+    given = await World(replace(PLAN, replica_token="given")).settled()
+
+    assert len(tokens) == 1
+    assert len(next(iter(tokens))) >= 32
+    assert "server-3" in world.actors.alive
+    assert {plan.replica_token for plan in world.actors.alive.values()} == tokens
+    assert {plan.replica_token for plan in given.actors.alive.values()} == {"given"}
 
 
 async def test_an_update_ends_with_the_first_server_that_does_not_serve_and_keeps_the_old_ones() -> None:
     world = await World(replace(PLAN, replica_count=2)).settled()
     world.actors.answers["server-3"] = lambda name: Look(host="h", state="down", failure="E: no model\n")
     with pytest.raises(Unavailable, match="'server-3' ended before it served: E: no model; the others were"):
-        await world.during(world.controller.update(("--model-repository=n",)))
+        await world.during(world.controller.update(NEW))
     await world.rounds(3)
 
     assert world.actors.done == ["start server-3", "kill server-3"]
@@ -291,7 +376,7 @@ async def test_a_machine_that_joins_gets_a_router_and_one_that_left_is_forgotten
 async def test_down_ends_routers_and_then_servers_whatever_is_under_way() -> None:
     world = await World(replace(PLAN, replica_count=2)).settled()
     world.actors.answers["server-3"] = lambda name: replace(serving(name), state="starting")
-    updating = asyncio.ensure_future(world.controller.update(None))
+    updating = asyncio.ensure_future(world.controller.update(FleetChange()))
     await world.rounds(3)
     await asyncio.wait_for(world.controller.down(), 30)
 

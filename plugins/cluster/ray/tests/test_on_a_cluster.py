@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import site
 import subprocess
 import sys
@@ -78,6 +79,18 @@ def test_two_fleets_need_two_names(seen: dict[str, Any]) -> None:
     assert "a fleet 'default' runs in this cluster" in seen["again"]
 
 
+def test_servers_follow_the_load_up_and_down_beside_a_spare(seen: dict[str, Any]) -> None:
+    assert seen["elastic counts"] == [2, 3, 2]
+    assert seen["elastic traffic"]["ends"] == {"answered": seen["elastic traffic"]["sent"]}
+
+
+def test_servers_tell_routers_of_themselves_over_tls_by_a_token_that_is_on_no_command_line(
+    seen: dict[str, Any],
+) -> None:
+    assert seen["told"] == ["server-1", "server-2"]
+    assert seen["command lines with a token"] == []
+
+
 def test_it_is_scaled_without_a_lost_request(seen: dict[str, Any]) -> None:
     assert seen["scaled up"] == ["ready"] * 3
     assert seen["scaled down"] == ["server-1", "server-2"]
@@ -88,6 +101,8 @@ def test_it_is_updated_without_a_lost_request_and_not_to_what_does_not_serve(see
     assert "ended before it served" in seen["broken update"]
     assert "the others were not replaced" in seen["broken update"]
     assert (seen["kept"], seen["replaced"], seen["updated"]) == (True, True, ["ready"] * 2)
+    assert (seen["routers replaced"], seen["routers updated"]) == (True, ["up"] * 3)
+    assert seen["routers keep ports"]
     assert seen["update traffic"]["ends"] == {"answered": seen["update traffic"]["sent"]}
 
 
@@ -106,7 +121,8 @@ def test_a_killed_node_costs_no_more_than_what_was_under_way_there(seen: dict[st
     errors = {end: count for end, count in ends.items() if end != "answered"}
 
     assert sum(ends.values()) == seen["node traffic"]["sent"]
-    assert all(end.startswith("503: replica 'server-") for end in errors), errors
+    named = re.compile(r"(503|UNAVAILABLE): replica 'server-")
+    assert all(named.match(end) for end in errors), errors
     assert sum(errors.values()) <= 3  # clients, each with one request at a time
 
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from tritonpy.errors import Unavailable
-from tritonpy_router import engines
 from tritonpy_router.cluster_cli import cluster, split_flags, table
 from tritonpy_router.cluster_control import ask
-from tritonpy_router.engines import GROUP, FleetPlan, read_plan
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until
 
@@ -254,144 +251,3 @@ def test_a_table_has_a_line_for_each_server() -> None:
         ["3", "1", "2.5"],
         ["-", "-", "-"],
     ]
-
-
-class FakeEngine:
-    """Satisfies `engines.Engine`; notes what it is asked."""
-
-    def __init__(self, address: str) -> None:
-        self.asked: list[Any] = [address]
-        if address == "nowhere":
-            raise Unavailable("no cluster answers at 'nowhere'")
-        FAKES.append(self)
-
-    def up(self, name: str, plan: FleetPlan) -> None:
-        self.asked += ["up", name, plan]
-
-    def status(self, name: str) -> list[dict[str, Any]]:
-        self.asked += ["status", name]
-        print("(library) a node has died")
-        return [{"name": "server-1", "host": "10.0.0.1", "state": "ready"}]
-
-    def scale(self, name: str, count: int) -> None:
-        self.asked += ["scale", name, count]
-
-    def update(self, name: str, server_flags: list[str] | None) -> None:
-        self.asked += ["update", name, server_flags]
-
-    def down(self, name: str) -> None:
-        self.asked += ["down", name]
-
-
-FAKES: list[FakeEngine] = []
-BROKEN = EntryPoint("broken", "tritonpy_router.nosuch:connect", GROUP)
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Runs `corectl cluster` where engine `fake` is installed; returns its output, and what it was asked."""
-    fake = EntryPoint("fake", f"{__name__}:FakeEngine", GROUP)
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[FakeEngine.__module__])
-    monkeypatch.setattr(engines, "entry_points", lambda *, group: [fake, BROKEN] if group == GROUP else [])
-
-    def run(*words: str, status: int = 0) -> tuple[str, list[Any]]:
-        FAKES.clear()
-        result = CliRunner().invoke(cluster, words)
-        assert result.exit_code == status, result.output
-        return result.stdout, FAKES[0].asked if FAKES else []
-
-    return run
-
-
-def test_an_engine_is_told_a_plan(engine: Callable[..., Any]) -> None:
-    output, asked = engine(
-        *("up", "--engine=fake", "--address=head:6379", "--name=n", "-r", "models", "-r", "s3://b/m"),
-        *("--replicas=4", "--max-replicas=6", "--target-queue-ms=20", "--spare=1", "--resource=gpu=0.5"),
-        *("--http-port", "0", "--exit-timeout-secs=7", "--drain-delay-secs=2", "--load-model=a"),
-        *("--model-control-mode=explicit", "--policy=least-busy", "--start-timeout-secs=9"),
-    )
-
-    plan = FleetPlan(
-        server_flags=(
-            f"--model-repository={Path('models').absolute()}",
-            "--model-repository=s3://b/m",
-            "--exit-timeout-secs=7",
-            "--load-model=a",
-            "--model-control-mode=explicit",
-        ),
-        router_flags=(
-            "--http-port",
-            "0",
-            "--exit-timeout-secs=7",
-            "--drain-delay-secs=2",
-            "--policy=least-busy",
-        ),
-        replica_count=4,
-        most_replicas=6,
-        target_queue_ms=20,
-        spare_count=1,
-        resources={"gpu": 0.5},
-        start_timeout_s=9,
-        exit_timeout_s=9,
-    )
-    assert asked == ["head:6379", "up", "n", plan, "status", "n"]
-    assert output.splitlines() == ["name      host      state", "server-1  10.0.0.1  ready"]
-    assert read_plan(plan.as_text()) == plan
-
-
-def test_a_plan_has_defaults(engine: Callable[..., Any]) -> None:
-    plan = engine("up", "--engine=fake", "-r", "/m", "--no-router")[1][3]
-
-    assert plan == FleetPlan(
-        server_flags=("--model-repository=/m",), router_flags=None, most_replicas=1, resources={"cpu": 1.0}
-    )
-    assert not plan.follows_load
-    assert read_plan(plan.as_text()) == plan
-
-
-@pytest.mark.parametrize(
-    ("words", "asked"),
-    [
-        (("scale", "3"), ["scale", "default", 3]),
-        (("update",), ["update", "default", None]),
-        (("update", "-r", "/m", "--reload"), ["update", "default", ["--model-repository=/m", "--reload"]]),
-        (("down", "--name=n"), ["down", "n"]),
-        (("status", "--json"), ["status", "default"]),
-    ],
-)
-def test_commands_reach_an_engine(engine: Callable[..., Any], words: list[str], asked: list[Any]) -> None:
-    output, found = engine(*words, "--engine=fake")
-
-    assert found == ["auto", *asked]
-    assert words[0] != "status" or json.loads(output)[0]["state"] == "ready"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("down", "--engine=nosuch"), "there is no cluster engine 'nosuch' (installed: broken, fake)"),
-        (("down", "--engine=ray"), "; pip install tritonpy-ray"),
-        (("down", "--engine=broken"), "cluster engine 'broken' cannot be imported: No module named"),
-        (("down", "--engine=fake", "--address=nowhere"), "no cluster answers at 'nowhere'"),
-        (("up", "-r", "m"), "Missing option '--engine'"),
-        (("up", "--engine=fake"), "--model-repository must be specified"),
-        (("up", "--engine=fake", "-r", "m", "--servers-file=f"), "--servers-file is not for fleets"),
-        (("up", "--engine=fake", "-r", "m", "--members=k8s://a/b"), "--members is not for fleets"),
-        (("up", "--engine=fake", "-r", "m", "--log-file=f"), "the engine keeps the logs"),
-        (("up", "--engine=fake", "-r", "m", "--resource=gpu"), "--resource 'gpu' is not understood"),
-        (("up", "--engine=fake", "-r", "m", "--resource=gpu=-1"), "--resource 'gpu=-1' is not understood"),
-        (("up", "--engine=fake", "-r", "m", "--resource=gpu=nan"), "--resource 'gpu=nan' is not understood"),
-        (("up", "--engine=fake", "-r", "m", "--replicas=3", "--max-replicas=2"), "is less than --replicas 3"),
-        (("up", "--engine=fake", "-r", "m", "--nosuch"), "unrecognized option '--nosuch'"),
-        (("update", "-r", "m"), "--model-repository needs --engine"),
-        (("update", "--engine=fake", "--reload"), "got --reload without --model-repository"),
-        (("update", "--engine=fake", "-r", "m", "--http-port=1"), "routers are not replaced"),
-    ],
-)
-def test_what_engines_cannot_do_is_refused(engine: Callable[..., Any], words: list[str], text: str) -> None:
-    FAKES.clear()
-    result = CliRunner().invoke(cluster, words)
-
-    assert result.exit_code != 0
-    assert text in " ".join(result.output.split())
-    assert not FAKES

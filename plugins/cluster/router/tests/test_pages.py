@@ -41,6 +41,8 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[
     seen: list[tuple[Any, ...]] = []
     (tmp_path / "token").write_text("x" * 20)
     (tmp_path / "servers").write_text("gpu1\n")
+    for name in ("front.pem", "front-key.pem"):
+        (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tritonpy_router.program.run", lambda *given: seen.append(given) or 0)
     monkeypatch.setattr(

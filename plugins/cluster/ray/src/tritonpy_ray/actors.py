@@ -1,4 +1,4 @@
-"""The actors on the nodes: thin, around what `hosts` does without Ray."""
+"""The actors on the nodes: thin, around what hosts do without Ray."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import ray
 from tritonpy_router.engines import read_plan
 
-from tritonpy_ray.hosts import ReplicaHost, RouterHost
 from tritonpy_ray.names import CONTROLLER, NAMESPACE, actor_name
+from tritonpy_ray.replica_host import ReplicaHost
+from tritonpy_ray.router_host import RouterHost
 
 if TYPE_CHECKING:
     from tritonpy_ray.looks import Look
@@ -38,10 +39,10 @@ class ReplicaActor:
 class RouterActor:
     """One router; see `RouterHost`."""
 
-    def __init__(self, name: str, plan: str, fleet: str) -> None:
+    def __init__(self, name: str, plan: str, fleet: str, ports: dict[str, int]) -> None:
         host = ray.util.get_node_ip_address()
         self._controller = actor_name(fleet, CONTROLLER)
-        self._host = RouterHost(name, host, read_plan(plan), os.environ, self._follow)
+        self._host = RouterHost(name, host, read_plan(plan), os.environ, self._follow, ports)
 
     def look(self, with_load: bool) -> Look:
         """How the router is."""

@@ -25,8 +25,13 @@ _LAST_LINES = 20
 _LAST_LINES_S = 1.0
 _FEW = 5
 
-_SERVICES = {"HTTPService": "http", "GRPCInferenceService": "grpc", "Metrics Service": "metrics"}
-_SERVICE = re.compile(r"Started (\w+(?: \w+)?) at [^\s\"]*:(\d+)")
+_SERVICES = {
+    "HTTPService": "http",
+    "GRPCInferenceService": "grpc",
+    "Metrics Service": "metrics",
+    "frontend 'replica'": "replica",
+}
+_SERVICE = re.compile(r"Started (\w+(?: (?:\w+|'\w+'))?) at [^\s\"]*:(\d+)")
 _ERROR = re.compile(r'[EF]\d{4} |\{.*"level": ?"ERROR"|Error: ')
 _ROUTES = re.compile(r"Routing: HTTP on port (\d+), gRPC on port (\d+), metrics on port (\d+)")
 
@@ -58,12 +63,16 @@ class Program(NamedTuple):
         read_ports: finds ports in a line of its log.
         exit_timeout_s: how long it may take to end, by its own options.
         environment: of the process.
+        more: asked before each start for further arguments; may raise OSError, for what keeps it from one.
+        awaited: ports that it listens on when it is up.
     """
 
     arguments: Sequence[str]
     read_ports: Callable[[str], Mapping[str, int]]
     exit_timeout_s: float
     environment: Mapping[str, str]
+    more: Callable[[], Sequence[str]] = tuple
+    awaited: frozenset[str] = frozenset(("http", "grpc"))
 
 
 class Child:
@@ -108,7 +117,7 @@ class Child:
             host: the address of this node.
         """
         with self._lock:
-            is_up = {"http", "grpc"} <= self._ports.keys()
+            is_up = self._program.awaited <= self._ports.keys()
             return Look(
                 host=host,
                 pid=self._pid,
@@ -138,7 +147,7 @@ class Child:
         while not self._is_over.is_set():
             try:
                 self._run()
-            except OSError as exc:  # no process or no memory is left
+            except OSError as exc:  # no process or no memory is left, or a port is taken
                 self._read(f"it cannot be started: {exc}\n")
             with self._lock:
                 was_up = bool(self._ports)
@@ -156,6 +165,7 @@ class Child:
             self._lines.clear()
         command = [sys.executable, "-I", str(Path(keeper.__file__)), f"{self._limit_s:g}"]
         command += [sys.executable, "-m", "tritonpy.cli.main", *self._program.arguments]
+        command += self._program.more()
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # closed by the end of this process, too
@@ -192,7 +202,7 @@ class Child:
             self._lines.append(line)
             if len(self._ports) < len(_SERVICES):
                 self._ports.update(self._program.read_ports(line))
-                if {"http", "grpc"} <= self._ports.keys():
+                if self._program.awaited <= self._ports.keys():
                     self._failure = ""
 
     def _send(self, number: int) -> None:

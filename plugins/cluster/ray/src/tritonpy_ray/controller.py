@@ -8,12 +8,14 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy_router.engines import FleetPlan, Row, read_plan
+from tritonpy_router.engines import FleetChange, FleetPlan, Row, read_plan
+from tritonpy_router.secrets import new_token
 
 from tritonpy_ray.autoscale import Autoscaler, Rule
 from tritonpy_ray.members import Launcher, Member, Node
@@ -24,7 +26,7 @@ _log = logging.getLogger("tritonpy.ray")
 EVERY_S = 1.0
 _FORGOTTEN_S = 600.0
 """How long routers may have sequences on a server that is to end."""
-_SERVER = re.compile(r"server-(\d+)")
+_ROUTER = re.compile(r"router-([^-]+)(?:-(\d+))?")
 
 
 class Controller:
@@ -47,7 +49,7 @@ class Controller:
         self._launcher = launcher
         self._now_s = now_s
         self._pause = pause
-        self._plan = plan
+        self._plan = plan if plan.replica_token else replace(plan, replica_token=new_token())
         self._count = plan.replica_count
         self._number = 0
         self._roster = Roster(launcher, now_s, self._save)
@@ -81,7 +83,7 @@ class Controller:
             Member(
                 name,
                 self._plan,
-                None if _SERVER.fullmatch(name) else name,
+                _router_node(name),
                 seen_s=self._now_s(),
                 line=lines.get(name, ""),
             )
@@ -153,27 +155,61 @@ class Controller:
         await self._roster.next_look()
         await self.settle()
 
-    async def update(self, server_flags: Sequence[str] | None) -> None:
-        """Replace the servers one by one: start one, wait until routers send it requests, end an old one.
+    async def update(self, change: FleetChange) -> None:
+        """Replace servers, one by one, and then routers.
+
+        A new server is started, and where routers send it requests an old one ends. A new router starts
+        beside the old one, on the same ports, and where it uses all servers the old one ends; where ports
+        cannot be shared it starts after that.
 
         Raises:
-            Unavailable: a successor does not serve; the servers not yet replaced stay.
+            Unavailable: a successor does not serve; what has not been replaced yet stays.
         """
         async with self._change:
-            flags = self._plan.server_flags if server_flags is None else tuple(server_flags)
-            plan = replace(self._plan, server_flags=flags)
+            plan = change.of(self._plan)
             for old in [member for member in self._roster.servers() if not member.is_leaving]:
                 new = await self._add_replica(plan)
-                begun_s = self._now_s()
-                while not self._roster.is_taken(new):
-                    why = self._why_not(new, begun_s, plan.start_timeout_s)
-                    if why is not None or new.is_gone:
-                        await self._give_up(new)
-                        raise Unavailable(f"{why or 'its actor has ended'}; the others were not replaced")
-                    await self._roster.next_look()
+                await self._wait_until(partial(self._roster.is_taken, new), new)
                 await self._retire(old)
-            self._plan = plan
+            # So that a router that cannot serve leaves servers as they are now.
+            self._plan = replace(plan, router_flags=self._plan.router_flags)
             await self._save()
+            if plan.router_flags is not None:
+                await self._replace_routers(plan)
+                self._plan = plan
+                await self._save()
+
+    async def _replace_routers(self, plan: FleetPlan) -> None:
+        nodes = {node.key: node for node in await self._launcher.nodes()}
+        now_s = self._now_s()
+        for old in [each for each in self._roster.routers() if not each.is_leaving]:
+            node = nodes.get(old.node or "")
+            if node is None or old.is_lost(now_s):  # its node is gone, or is about to be found so
+                continue
+            look = old.look
+            begins_first = look is not None and old.is_up and look.shares_ports
+            keeps_ports = old.plan.router_flags == plan.router_flags
+            ports = look.ports if look is not None and begins_first and keeps_ports else {}
+            if not begins_first:
+                await self._stop(old)
+            new = await self._add_router(plan, node, ports, _router_number(old.name) + 1)
+            await self._wait_until(partial(self._roster.uses_all, new), new)
+            if begins_first:
+                await self._stop(old)
+
+    async def _wait_until(self, holds: Callable[[], bool], new: Member) -> None:
+        """Wait until something holds of a new member, which is given up if it never will.
+
+        Raises:
+            Unavailable: it will not.
+        """
+        begun_s = self._now_s()
+        while not holds():
+            why = self._why_not(new, begun_s, new.plan.start_timeout_s)
+            if why is not None or new.is_gone:
+                await self._give_up(new)
+                raise Unavailable(f"{why or 'its actor has ended'}; the others were not replaced")
+            await self._roster.next_look()
 
     async def down(self) -> None:
         """End routers, then servers, which answer what they have accepted."""
@@ -211,7 +247,9 @@ class Controller:
             )
         if not member.is_up:
             return f"{kind} '{member.name}' does not serve after {limit_s:g} s (--start-timeout-secs)"
-        return f"{kind} '{member.name}' serves, and after {limit_s:g} s not every router uses it"
+        if member.node is not None:
+            return f"router '{member.name}' listens, and after {limit_s:g} s it does not use every server"
+        return f"server '{member.name}' serves, and after {limit_s:g} s not every router uses it"
 
     # What is to be.
 
@@ -236,14 +274,20 @@ class Controller:
     async def _reconcile_routers(self) -> None:
         if self._plan.router_flags is None:
             return
-        nodes = {_router_name(node): node for node in await self._launcher.nodes()}
-        for member in [each for each in self._roster.routers() if each.is_gone or each.name not in nodes]:
-            await self._give_up(
-                member
-            )  # what is left of it; a router that has ended on a node that lives is started
-        for name in nodes.keys() - self._roster.members.keys():
-            self._roster.members[name] = Member(name, self._plan, nodes[name].id)
-            await self._launcher.start_router(name, self._plan, nodes[name])
+        nodes = {node.key: node for node in await self._launcher.nodes()}
+        for member in [each for each in self._roster.routers() if each.is_gone or each.node not in nodes]:
+            # What is left of it; a router that has ended on a node that lives is started.
+            await self._give_up(member)
+        staying = [each for each in self._roster.routers() if not each.is_leaving]
+        for key in nodes.keys() - {each.node for each in staying}:
+            await self._add_router(self._plan, nodes[key], {}, 1)
+        # Where a controller was lost in an update there may be two on a node.
+        for key in nodes:
+            here = [each for each in staying if each.node == key]
+            if len(here) > 1 and any(each.is_up for each in here):
+                stays = next(each for each in reversed(here) if each.is_up)
+                for member in [each for each in here if each is not stays]:
+                    self._begin(self._stop(member))
 
     async def _follow_load(self) -> None:
         if not self._plan.follows_load:
@@ -274,6 +318,14 @@ class Controller:
         self._roster.members[member.name] = member
         await self._save()  # first, so that no number is ever given twice
         await self._launcher.start_replica(member.name, plan)
+        return member
+
+    async def _add_router(self, plan: FleetPlan, node: Node, ports: Mapping[str, int], number: int) -> Member:
+        here = [_router_number(each.name) for each in self._roster.routers() if each.node == node.key]
+        number = max([number, *(each + 1 for each in here)])  # Ray frees names a moment after their actors
+        name = f"router-{node.key}" + (f"-{number}" if number > 1 else "")
+        member = self._roster.members[name] = Member(name, plan, node.key)
+        await self._launcher.start_router(name, plan, node, ports)
         return member
 
     async def _retire(self, member: Member) -> None:
@@ -311,7 +363,14 @@ class Controller:
 
     def _new_scaler(self) -> Autoscaler:
         plan = self._plan
-        rule = Rule(least=plan.replica_count, most=plan.most_replicas, target_ms=plan.target_queue_ms)
+        rule = Rule(
+            least=plan.replica_count,
+            most=plan.most_replicas,
+            target_ms=plan.target_queue_ms,
+            window_s=plan.scale_up_s,
+            up_every_s=plan.scale_up_s,
+            down_every_s=plan.scale_down_s,
+        )
         return Autoscaler(rule, self._now_s())
 
     async def _save(self) -> None:
@@ -325,5 +384,13 @@ class Controller:
         await self._launcher.save(json.dumps(document).encode())
 
 
-def _router_name(node: Node) -> str:
-    return f"router-{node.id[:12]}"
+def _router_node(name: str) -> str | None:
+    """The key of the node that a router of a name is on; None for a server."""
+    found = _ROUTER.fullmatch(name)
+    return found[1] if found else None
+
+
+def _router_number(name: str) -> int:
+    """Which one it is on its node."""
+    found = _ROUTER.fullmatch(name)
+    return int(found[2] or 1) if found else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tritonpy.errors import TritonError
-from tritonpy_router.engines import Row, read_plan
+from tritonpy_router.engines import FleetChange, Row, read_plan
 
 from tritonpy_ray.controller import Controller
 from tritonpy_ray.launcher import RayLauncher
@@ -45,10 +45,10 @@ class ControllerActor:
             return exc.message
         return ""
 
-    async def update(self, server_flags: tuple[str, ...] | None) -> str:
+    async def update(self, change: FleetChange) -> str:
         """See `Controller`."""
         try:
-            await self._controller.update(server_flags)
+            await self._controller.update(change)
         except TritonError as exc:
             return exc.message
         return ""

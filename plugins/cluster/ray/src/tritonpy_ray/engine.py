@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonpy.errors import AlreadyExists, InvalidArg, NotFound, Unavailable
-from tritonpy_router.engines import FleetPlan, Row
+from tritonpy_router.engines import FleetChange, FleetPlan, Row
 
 from tritonpy_ray.names import CONTROLLER, NAMESPACE, actor_name
 
@@ -89,10 +89,9 @@ class RayEngine:
         """See `Engine`."""
         _raise(_get(name, _controller(name).scale.remote(count)))
 
-    def update(self, name: str, server_flags: Sequence[str] | None) -> None:
+    def update(self, name: str, change: FleetChange) -> None:
         """See `Engine`."""
-        flags = None if server_flags is None else tuple(server_flags)
-        _raise(_get(name, _controller(name).update.remote(flags)))
+        _raise(_get(name, _controller(name).update.remote(change)))
 
     def down(self, name: str) -> None:
         """See `Engine`."""

@@ -49,13 +49,13 @@ class RayLauncher:
         actor = ray.remote(**options, scheduling_strategy="SPREAD")(ReplicaActor)
         self._handles[name] = actor.remote(name, plan.as_text())
 
-    async def start_router(self, name: str, plan: FleetPlan, node: Node) -> None:
+    async def start_router(self, name: str, plan: FleetPlan, node: Node, ports: Mapping[str, int]) -> None:
         """See `Launcher`."""
         options = actor_options(actor_name(self._fleet, name), {})
         options["max_concurrency"] = _CALLS
         there = NodeAffinitySchedulingStrategy(node.id, soft=False)
         actor = ray.remote(**options, scheduling_strategy=there)(RouterActor)
-        self._handles[name] = actor.remote(name, plan.as_text(), self._fleet)
+        self._handles[name] = actor.remote(name, plan.as_text(), self._fleet, dict(ports))
 
     async def look(self, name: str, with_load: bool) -> Look:
         """See `Launcher`."""

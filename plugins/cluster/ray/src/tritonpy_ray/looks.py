@@ -29,9 +29,10 @@ class Look:
         host: the address of its node.
         pid: of its process; None while there is none.
         state: `starting`, `up` once it listens, or `down` before it is started again.
-        ports: that it listens on, by `http`, `grpc` and `metrics`.
+        ports: that it listens on, by `http`, `grpc`, `metrics` and `replica`.
         restart_count: ends that nobody had asked for.
         failure: what it said last, if it has ended before it listened; "" if it has not.
+        shares_ports: of a router: another one on its node can listen on the same ports.
         load: of a server, where that was asked for and can be had.
         up: of a router: replicas that it sends requests to.
         known: of a router: replicas that it has not forgotten; one that left stays for its sequences.
@@ -43,6 +44,7 @@ class Look:
     ports: Mapping[str, int] = field(default_factory=dict)
     restart_count: int = 0
     failure: str = ""
+    shares_ports: bool = False
     load: Load | None = None
     up: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()

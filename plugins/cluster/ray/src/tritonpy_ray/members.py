@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,9 @@ from tritonpy_ray.looks import Look
 
 LOST_AFTER_S = 10.0
 """Without an answer for so long an actor is lost: another server is started, before Ray starts it again."""
+
+
+_KEY_LENGTH = 12
 
 
 class GoneError(Exception):
@@ -30,6 +33,11 @@ class Node:
     id: str
     host: str
 
+    @property
+    def key(self) -> str:
+        """The part of the id that names of routers have."""
+        return self.id[:_KEY_LENGTH]
+
 
 class Launcher(Protocol):
     """Actors, which have the names of their servers and routers."""
@@ -43,8 +51,17 @@ class Launcher(Protocol):
     def start_replica(self, name: str, plan: FleetPlan) -> Awaitable[None]:
         """Start a server where its resources are free, or as soon as they are."""
 
-    def start_router(self, name: str, plan: FleetPlan, node: Node) -> Awaitable[None]:
-        """Start a router on a machine."""
+    def start_router(
+        self, name: str, plan: FleetPlan, node: Node, ports: Mapping[str, int]
+    ) -> Awaitable[None]:
+        """Start a router on a machine.
+
+        Args:
+            name: of its actor.
+            plan: of the fleet.
+            node: the machine.
+            ports: of the router whose place it is to take, which still listens; empty for none.
+        """
 
     def look(self, name: str, with_load: bool) -> Awaitable[Look]:
         """Ask an actor; waits for as long as that takes.
@@ -78,7 +95,7 @@ class Member:
     Attributes:
         name: of its actor, and of the replica.
         plan: that it was started by.
-        node: where a router runs; None for servers.
+        node: where a router runs, as `Node.key`; None for servers.
         look: the last answer of its actor.
         seen_s: when that came; None before the first.
         line: of a server, what routers are told; "" while it does not listen.

@@ -217,4 +217,5 @@ def _line(name: str, look: Look) -> str:
     if look.state != "up":
         return ""
     host = f"[{look.host}]" if ":" in look.host else look.host
-    return f"{name}={host}:{look.ports['http']}:{look.ports['grpc']}"
+    ports = [look.ports[service] for service in ("http", "grpc", "replica") if service in look.ports]
+    return f"{name}={host}:{':'.join(map(str, ports))}"

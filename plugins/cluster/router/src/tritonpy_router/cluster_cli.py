@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tritonpy_router.cluster_flags import read_change, read_flags, read_resources, read_tls, split_flags
 from tritonpy_router.envoy_cli import envoy
 
 if TYPE_CHECKING:
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BOTH = (
-    *("--log-format", "--log-verbose", "--log-info", "--log-warning", "--log-error"),
-    *("--exit-timeout-secs", "--trace-config"),
-)
-"""Flags that the router and the servers get."""
 _name = click.option(
     "--name",
     default="default",
@@ -156,6 +151,36 @@ def local(
     help="How long a server may take to serve.",
 )
 @click.option("--no-router", is_flag=True, help="Start servers alone.")
+@click.option(
+    "--scale-up-secs",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --max-replicas: over which waiting is averaged, and between one server more and the next.",
+)
+@click.option(
+    "--scale-down-secs",
+    type=click.FloatRange(0, min_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --max-replicas: between a change of the number of servers and one server less.",
+)
+@click.option(
+    "--server-cert",
+    default="",
+    metavar="PATH",
+    help="The certificate that servers show to routers, which then speak TLS with them; a file on each "
+    "machine, as those of --replica-ca, --replica-cert and --replica-key.",
+)
+@click.option("--server-key", default="", metavar="PATH", help="Its private key, on each machine.")
+@click.option(
+    "--server-client-ca",
+    default="",
+    metavar="PATH",
+    help="Certificates that servers check those of routers by, on each machine.",
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def up(
@@ -172,12 +197,18 @@ def up(
     resources: Sequence[str],
     start_timeout_secs: float,
     no_router: bool,
+    scale_up_secs: float,
+    scale_down_secs: float,
+    server_cert: str,
+    server_key: str,
+    server_client_ca: str,
     flags: Sequence[str],
 ) -> None:
     """Start servers on the machines of a cluster, and a router on each machine; returns when they serve.
 
     Options of `corectl route` are the routers': ports, log, policy. All others are those of `corectl serve`,
     for each server; all get --log-... and --trace-config. Repositories must be what all machines can read.
+    The file of --replica-token-file is read here; without it the fleet has a token of its own.
     """
     from tritonpy_router.engines import FleetPlan
 
@@ -185,22 +216,26 @@ def up(
         raise click.UsageError("--model-repository must be specified", ctx)
     if max_replicas is not None and max_replicas < replicas:
         raise click.UsageError(f"--max-replicas {max_replicas} is less than --replicas {replicas}", ctx)
-    for_routers, for_servers, exit_timeout_s = _checked_flags(ctx, repositories, flags)
+    found = read_flags(ctx, repositories, flags)
     plan = FleetPlan(
-        server_flags=tuple(for_servers),
-        router_flags=None if no_router else tuple(for_routers),
+        server_flags=tuple(found.server_flags),
+        router_flags=None if no_router else tuple(found.router_flags),
+        tls=read_tls(ctx, found.router, server_cert, server_key, server_client_ca),
+        replica_token=found.router.replica_token,
         replica_count=replicas,
         most_replicas=max_replicas or replicas,
         target_queue_ms=target_queue_ms,
+        scale_up_s=scale_up_secs,
+        scale_down_s=scale_down_secs,
         spare_count=spare,
         resources=read_resources(ctx, resources),
         start_timeout_s=start_timeout_secs,
-        exit_timeout_s=exit_timeout_s,
+        exit_timeout_s=found.exit_timeout_s,
     )
 
-    def start(found: Engine) -> Sequence[Mapping[str, Any]]:  # Any: JSON
-        found.up(name, plan)
-        return found.status(name)
+    def start(engine: Engine) -> Sequence[Mapping[str, Any]]:  # Any: JSON
+        engine.up(name, plan)
+        return engine.status(name)
 
     click.echo(table(_told(engine, address, start)))
 
@@ -250,7 +285,7 @@ def scale(count: int, name: str, engine: str | None, address: str) -> None:
 
 
 @cluster.command(
-    short_help="Replace the servers one by one.", context_settings={"ignore_unknown_options": True}
+    short_help="Replace servers and routers one by one.", context_settings={"ignore_unknown_options": True}
 )
 @_name
 @_engine
@@ -275,28 +310,31 @@ def update(
     repositories: Sequence[str],
     flags: Sequence[str],
 ) -> None:
-    """Replace each server by a new one, when that serves: with other code, or other configurations."""
-    if flags and not repositories:
-        raise click.UsageError(
-            f"got {flags[0]} without --model-repository: what new servers are told is told whole", ctx
-        )
+    """Replace each server by a new one, when that serves: with other code, or other configurations.
+
+    With --engine, routers are replaced after that. New ones have the options of `corectl route` that stand
+    here, or those of the old ones where none stands here.
+    """
     if engine is None:
         if repositories:
             raise click.UsageError(
                 "--model-repository needs --engine: servers of this machine keep theirs", ctx
             )
+        if flags:
+            raise click.UsageError(f"{flags[0]} needs --engine: servers of this machine keep theirs", ctx)
         failure = _ask(name, {"do": "update"}).get("failure")
         if failure:
             raise click.ClickException(failure)
         return
-    for_servers = None
-    if repositories:
-        for_routers, for_servers, _ = _checked_flags(ctx, repositories, flags)
-        if set(for_routers) - set(for_servers):
-            raise click.UsageError(
-                f"routers are not replaced, and get no new options: {' '.join(for_routers)}", ctx
-            )
-    _told(engine, address, lambda found: found.update(name, for_servers))
+    from tritonpy_router.engines import FleetChange
+
+    found, has_routers = read_change(ctx, repositories, flags)
+    change = FleetChange(
+        server_flags=tuple(found.server_flags) if repositories else None,
+        router_flags=tuple(found.router_flags) if has_routers else None,
+        exit_timeout_s=found.exit_timeout_s,
+    )
+    _told(engine, address, lambda connected: connected.update(name, change))
 
 
 @cluster.command(short_help="End a fleet.")
@@ -309,65 +347,6 @@ def down(name: str, engine: str | None, address: str) -> None:
         _ask(name, {"do": "down"})
     else:
         _told(engine, address, lambda found: found.down(name))
-
-
-def _checked_flags(
-    ctx: click.Context, repositories: Sequence[str], flags: Sequence[str]
-) -> tuple[list[str], list[str], float]:
-    """Flags for routers and servers of other machines, and how long these may take to end, in seconds.
-
-    Raises:
-        click.UsageError: they are not understood here.
-    """
-    from tritonpy.cli.serve import options_of
-
-    from tritonpy_router.route_cli import route, router_options
-
-    for_routers, for_servers = split_flags(ctx, flags)
-    if members := [flag for flag in for_routers if flag.startswith(("--server", "--member"))]:
-        raise click.UsageError(
-            f"{members[0].partition('=')[0]} is not for fleets: they know their servers", ctx
-        )
-    with route.make_context("route", ["--server=127.0.0.1", *for_routers]) as inner:
-        options = router_options(inner, inner.params)
-    servers = [*(f"--model-repository={_path(each)}" for each in repositories), *for_servers]
-    try:
-        server_options = options_of(servers)
-    except click.UsageError as exc:
-        raise click.UsageError(exc.message, ctx) from None
-    if options.ports.log_file:
-        raise click.UsageError("--log-file is not for fleets: the engine keeps the logs", ctx)
-    exit_timeout_s = max(
-        server_options.exit_timeout_s + server_options.drain_delay_s,
-        options.exit_timeout_s + options.drain_delay_s,
-    )
-    return for_routers, servers, exit_timeout_s
-
-
-def _path(repository: str) -> str:
-    """A repository as it is called from other folders."""
-    return repository if "://" in repository else os.path.abspath(repository)
-
-
-def read_resources(ctx: click.Context, texts: Sequence[str]) -> dict[str, float]:
-    """What each server needs, of texts as NAME=AMOUNT.
-
-    Raises:
-        click.UsageError: a text has another form.
-    """
-    found = {} if texts else {"cpu": 1.0}
-    for text in texts:
-        name, equals, amount = text.partition("=")
-        try:
-            number = float(amount)
-        except ValueError:
-            number = -1.0
-        if not (name and equals and 0 <= number < float("inf")):
-            raise click.UsageError(
-                f"--resource '{text}' is not understood; expected NAME=AMOUNT, such as gpu=1", ctx
-            )
-        found[name] = number
-    return found
 
 
 def _told(engine: str, address: str, do: Callable[[Engine], T]) -> T:
@@ -384,33 +363,6 @@ def _told(engine: str, address: str, do: Callable[[Engine], T]) -> T:
             return do(find_engine(engine, address))
     except TritonError as exc:
         raise click.ClickException(exc.message) from None
-
-
-def split_flags(ctx: click.Context, flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The flags of the router and those of servers, each with its value; some are both.
-
-    Raises:
-        click.UsageError: a word stands where a flag is expected.
-    """
-    from tritonpy_router.route_cli import PORT_FLAG, route
-
-    own = {name for option in route.params if isinstance(option, click.Option) for name in option.opts}
-    router: list[str] = []
-    servers: list[str] = []
-    targets: tuple[list[str], ...] = ()
-    for word in flags:
-        flag = word.partition("=")[0]
-        if word.startswith("-"):
-            is_port = bool(PORT_FLAG.fullmatch(flag))
-            if flag in _BOTH:
-                targets = router, servers
-            else:
-                targets = (router,) if is_port or flag in own else (servers,)
-        elif not targets:
-            raise click.UsageError(f"unexpected argument '{word}'", ctx)
-        for target in targets:
-            target.append(word)
-    return router, servers
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:  # Any: JSON

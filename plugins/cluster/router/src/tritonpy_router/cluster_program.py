@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from tritonpy.frontends.sockets import raise_descriptor_limit
 from tritonpy.server import new_loop
 
 from tritonpy_router.cluster_control import ControlSocket, Document, socket_path
+from tritonpy_router.cluster_flags import REPLICA_FLAG
 from tritonpy_router.fleet import Fleet
 from tritonpy_router.options import RouterOptions
 from tritonpy_router.replica import Replica
@@ -27,7 +27,6 @@ from tritonpy_router.secrets import TokenFile
 
 _log = logging.getLogger("tritonpy.router")
 
-_REPLICA_FLAG = re.compile(r"(--frontend-config=)?replica(,|$)")
 _DRAIN_DELAY_S = 1.0
 """How long a server of a fleet is not ready and still takes requests: a few questions of the router."""
 
@@ -57,7 +56,7 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if not has_router or any(_REPLICA_FLAG.match(flag) for flag in flags):
+    if not has_router or any(REPLICA_FLAG.match(flag) for flag in flags):
         return await _serve_with(options, flags, count, name, stop, has_router, None)
     secret = TokenFile()
     try:

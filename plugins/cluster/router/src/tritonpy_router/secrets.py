@@ -38,15 +38,23 @@ def bearer(token: str) -> bytes:
     return b"Bearer " + token.encode()
 
 
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe()
+
+
 class TokenFile:
-    """A new token, and a file of this user's alone that has it, for processes that are started.
+    """A file of this user's alone that has a token, for processes that are started.
+
+    Args:
+        token: to write; "" for a new one.
 
     Attributes:
-        token: of nobody else.
+        token: as given, or of nobody else.
     """
 
-    def __init__(self) -> None:
-        self.token = secrets.token_urlsafe()
+    def __init__(self, token: str = "") -> None:
+        self.token = token or new_token()
         self._path = self._write()
 
     def _write(self) -> str:
@@ -55,8 +63,8 @@ class TokenFile:
             file.write(self.token)
         return path
 
-    def flags(self) -> list[str]:
-        """With which a server offers the service on a port of this machine that the system chooses.
+    def path(self) -> str:
+        """Where the file is.
 
         To be asked before each start: a fleet runs for longer than temporary files are kept on many machines,
         so the file is written anew where it is gone. It has another name then: somebody else may have made
@@ -67,10 +75,18 @@ class TokenFile:
         """
         if not self._is_there():
             self._path = self._write()
+        return self._path
+
+    def flags(self) -> list[str]:
+        """With which a server offers the service on a port of this machine that the system chooses.
+
+        Raises:
+            OSError: see `path`.
+        """
         return [
             "--frontend-config=replica,port=0",
             "--frontend-config=replica,address=127.0.0.1",
-            f"--frontend-config=replica,token-file={self._path}",
+            f"--frontend-config=replica,token-file={self.path()}",
         ]
 
     def _is_there(self) -> bool:
