@@ -241,6 +241,17 @@ def test_a_replica_that_is_stopping_keeps_its_sequences_and_gets_no_new_ones() -
     assert {view.pick(sequence(n, start=True)).name for n in range(100, 140)} == {"b"}
 
 
+def test_a_member_that_comes_back_before_its_sequences_have_ended_gets_requests_again() -> None:
+    view = make_view("a", "b")
+    next(n for n in range(1, 99) if view.pick(sequence(n, start=True)).name == "a")
+    view.set_members([Place("b", "b", 8000, 8001)])
+
+    joined, left = view.set_members([Place(name, name, 8000, 8001) for name in "ab"])
+
+    assert (joined, left, view.sweep()) == ([], [], [])
+    assert {view.pick(Asked("echo")).name for _ in range(99)} == {"a", "b"}
+
+
 def test_a_member_that_leaves_with_sequences_stays_until_they_have_ended() -> None:
     clock = Clock()
     view = make_view("a", "b", clock=clock)

@@ -57,10 +57,9 @@ class View:
         wanted = {place.name: place for place in places}
         left = []
         for name, replica in list(self.replicas.items()):
-            if wanted.get(name) != replica.place:
-                replica.is_member = False
-                if name in wanted or not self.pins.open_on(name, self.now_s()):
-                    left.append(self._forget(name))
+            replica.is_member = wanted.get(name) == replica.place  # also one that was leaving, and comes back
+            if not replica.is_member and (name in wanted or not self.pins.open_on(name, self.now_s())):
+                left.append(self._forget(name))
         joined = [Replica(place) for name, place in wanted.items() if name not in self.replicas]
         self.replicas.update((replica.name, replica) for replica in joined)
         return joined, left
