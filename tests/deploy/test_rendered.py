@@ -255,6 +255,27 @@ def test_routers_keep_loaded_models_together_where_they_share_a_claim() -> None:
     assert "--state-file" not in json.dumps(rendered(VALUES["least"] | {"router": {"enabled": True}}))
 
 
+@pytest.mark.parametrize(
+    ("server", "router", "expected"),
+    [
+        ({}, {}, ("HTTP", "HTTP")),
+        ({"probeScheme": "HTTPS"}, {}, ("HTTPS", "HTTPS")),
+        ({"probeScheme": "HTTPS"}, {"probeScheme": "HTTP"}, ("HTTPS", "HTTP")),
+        ({}, {"probeScheme": "HTTPS"}, ("HTTP", "HTTPS")),
+    ],
+)
+def test_routers_are_probed_as_servers_are_unless_values_say_otherwise(
+    server: dict[str, str], router: dict[str, str], expected: tuple[str, str]
+) -> None:
+    values = {"image": IMAGE, "server": server, "router": {"enabled": True, **router}}
+    schemes: dict[bool, set[str]] = {False: set(), True: set()}
+    for _, found in containers(rendered(values)):
+        probes = [probe for name, probe in found.items() if name.endswith("Probe")]
+        schemes[found["name"] == "router"] |= {probe["httpGet"]["scheme"] for probe in probes}
+
+    assert (schemes[False], schemes[True]) == ({expected[0]}, {expected[1]})
+
+
 def test_every_selector_finds_the_pods_of_one_deployment() -> None:
     kinds = by_kind(rendered(VALUES["router"]))
     pods = {
