@@ -137,9 +137,9 @@ TLS = "--replica-tls --replica-ca={0}/ca.pem"
 @pytest.mark.parametrize(
     "arguments",
     [
-        "--server=10.0.0.1 --server=[::1]:9000:9001",
+        "--server=10.0.0.1 --server=[::1]:9000:9001 --probe-interval-secs=1000000",
         "--server=gpu1 --server=gpu2:9000:9001 --grpc-port=8000 --admin-port=9901",
-        "--servers-name=models-headless.inference --sequence-header= --replica-header=key:secret",
+        "--servers-name=models-headless.inference --sequence-header= --replica-header=key:sec%ret",
         "--server=gpu1 --tls-cert={0}/own.pem --tls-key={0}/own.pem --tls-client-ca={0}/ca.pem",
         f"--server=gpu1 {TLS} --replica-cert={{0}}/own.pem --replica-key={{0}}/own.pem",
         f"--server=10.0.0.1 --server=gpu1 {TLS}",
@@ -272,6 +272,7 @@ class Losing(http.server.BaseHTTPRequestHandler):
     seen: list[str]
 
     def do_GET(self) -> None:
+        self.seen += self.headers.get_all("key", [])
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -302,16 +303,40 @@ def losing() -> Iterator[Callable[[list[str]], int]]:
         yield start
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-envoy-retry-on": "reset,5xx", "x-envoy-max-retries": "5"},
+        {"X-Envoy-Retry-On": "reset", "x-envoy-upstream-rq-timeout-ms": "1", "x-envoy-internal": "true"},
+    ],
+)
 def test_a_request_that_a_server_has_seen_is_not_sent_again(
-    losing: Callable[[list[str]], int], tmp_path: Path
+    losing: Callable[[list[str]], int], tmp_path: Path, headers: dict[str, str]
 ) -> None:
+    """Neither where its client asks for it, and is one that Envoy obeys."""
     seen: list[str] = []
     places = [Place(name, "127.0.0.1", losing(seen), 9) for name in ("a", "b")]
-    with running(EnvoyPlan(places=places), tmp_path) as envoy:
+    plan = EnvoyPlan(places=places, address="127.0.0.1", http_port=0, grpc_port=0, admin_port=0)
+    configured = configuration(plan)
+    [listener] = configured["static_resources"]["listeners"]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    # Older ones take all private addresses for internal, unless they are told which.
+    manager["internal_address_config"] = {"cidr_ranges": [{"address_prefix": "10.0.0.0", "prefix_len": 8}]}
+    with started(configured, tmp_path) as envoy:
         until(lambda: envoy.counts("membership_healthy")["servers_http"] == 2)
-        status = over_http(envoy.address)
+        status = over_http(envoy.address, {**headers, "x-forwarded-for": "10.0.0.1"})
 
     assert (status, seen) == (503, [INFER])
+
+
+def test_questions_have_the_key_as_it_was_given(losing: Callable[[list[str]], int], tmp_path: Path) -> None:
+    seen: list[str] = []
+    places = [Place("a", "127.0.0.1", losing(seen), 9)]
+    with running(EnvoyPlan(places=places, replica_headers={"key": "sec%ret%"}), tmp_path) as envoy:
+        until(lambda: envoy.counts("membership_healthy")["servers_http"] == 1)
+
+    assert set(seen) == {"sec%ret%"}
 
 
 def test_requests_go_elsewhere_where_no_connection_can_be_made(

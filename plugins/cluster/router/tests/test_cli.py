@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[4]
         (["--server=a", "--http-port=x"], "--http-port"),
         (["--server=a", "--trace-config=rate=x"], "--trace-config"),
         (["--server=a", "--replica-header=nothing"], "--replica-header 'nothing' is not understood"),
+        (["--server=a", "--replica-header=x y:v"], "--replica-header has the name 'x y'; expected"),
         (["--server=a", "--policy=best"], "two-choices"),
     ],
 )

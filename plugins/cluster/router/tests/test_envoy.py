@@ -58,6 +58,18 @@ def _lb_endpoints(cluster: Any) -> Any:
         (["--server=a", "--replica-cert=c"], "got --replica-cert without --replica-key"),
         (["--server=a", "--replica-cert=c", "--replica-key=k"], "got --replica-cert without --replica-tls"),
         (["--server=a", "--replica-header=nothing"], "--replica-header 'nothing' is not understood"),
+        (["--server=a", "--replica-header=x y:v"], "--replica-header has the name 'x y'; expected"),
+        (["--server=a", "--replica-header= :v"], "--replica-header has the name ''; expected"),
+        (["--server=a", "--replica-header=key:a\nb"], "--replica-header 'key' has a value with a control"),
+        (["--server=a", "--sequence-header=x y"], "got --sequence-header 'x y', expected"),
+        (["--server=a", "--sequence-header=:path"], "got --sequence-header ':path', expected"),
+        (["--server=a", "--sequence-header=sequé"], "got --sequence-header 'sequé', expected"),
+        (
+            ["--server=a", "--sequence-header=X-Envoy-A"],
+            "got --sequence-header 'X-Envoy-A', expected one that",
+        ),
+        (["--server=a", "--probe-interval-secs=nan"], "got --probe-interval-secs nan, expected"),
+        (["--server=a", "--probe-interval-secs=inf"], "--probe-interval-secs"),
         (["--server=a", "--http-port=70000"], "--http-port"),
     ],
 )
@@ -105,11 +117,35 @@ def test_nothing_that_a_server_may_have_seen_is_sent_again() -> None:
     assert retried == {"connect-failure,refused-stream"}
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("1000000", "1000000s"),
+        ("0.01", "0.01s"),
+        ("100", "100s"),
+        ("2.50", "2.5s"),
+        ("1234567.125", "1234567.125s"),
+    ],
+)
+def test_intervals_have_no_exponent_and_lose_nothing(given: str, expected: str) -> None:
+    for each in clusters("--server=a", f"--probe-interval-secs={given}").values():
+        [check] = each["health_checks"]
+        assert (check["interval"], check["no_traffic_interval"]) == (expected, expected)
+
+
+def test_every_listener_takes_out_what_clients_tell_envoy_to_do() -> None:
+    for listener in written("--server=a")["listeners"]:
+        [chain] = listener["filter_chains"]
+        [mutation] = chain["filters"][0]["typed_config"]["early_header_mutation_extensions"]
+        [removed] = mutation["typed_config"]["mutations"]
+        assert removed["remove_on_match"]["key_matcher"]["prefix"] == "x-envoy-"
+
+
 def test_keys_of_restricted_calls_are_sent_with_questions() -> None:
-    found = clusters("--server=a", "--replica-header=key:secret")
+    found = clusters("--server=a", "--replica-header=key:sec%ret")
     [http], [grpc] = found["servers_http"]["health_checks"], found["servers_grpc"]["health_checks"]
 
-    header = [{"header": {"key": "key", "value": "secret"}}]
+    header = [{"header": {"key": "key", "value": "sec%%ret"}}]
     assert http["http_health_check"]["request_headers_to_add"] == header
     assert grpc["grpc_health_check"]["initial_metadata"] == header
 

@@ -8,12 +8,14 @@ else: nobody but the model knows whether a request may be executed twice.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tritonpy.errors import InvalidArg
 
+from tritonpy_router.header_names import is_header_name
 from tritonpy_router.replica import Place
 
 Part: TypeAlias = dict[str, Any]  # Any: JSON
@@ -25,6 +27,7 @@ _PROBE_TIMEOUT_S = 2
 _LOOK_UP_S = 2
 _IDLE_S = 300  # less than servers wait, so that none closes a connection on which a request is on its way
 _MOST = 1_000_000  # requests and connections: servers have queues and limits of their own
+_OF_ENVOY = "x-envoy-"  # headers by which requests tell Envoy what to do with them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,21 @@ class EnvoyPlan:
             raise InvalidArg("got --tls-client-ca without --tls-cert and --tls-key")
         if self.replica_certificate and not self.replica_ca:
             raise InvalidArg("got --replica-cert without --replica-tls and --replica-ca")
+        if not (math.isfinite(self.probe_interval_s) and self.probe_interval_s > 0):
+            raise InvalidArg(
+                f"got --probe-interval-secs {self.probe_interval_s:g}, expected a number of seconds above 0"
+            )
+        header = self.sequence_header
+        if header and not is_header_name(header):
+            raise InvalidArg(
+                f"got --sequence-header '{header}', expected the name of an HTTP header: letters, digits and "
+                "!#$%&'*+-.^_`|~"
+            )
+        if header.lower().startswith(_OF_ENVOY):
+            raise InvalidArg(
+                f"got --sequence-header '{header}', expected one that does not begin with {_OF_ENVOY}: "
+                "those are taken out of requests"
+            )
 
 
 def configuration(plan: EnvoyPlan) -> Part:
@@ -99,6 +117,7 @@ def _listener(plan: EnvoyPlan, name: str, port: int, protocols: Sequence[str]) -
         "stat_prefix": name,
         "codec_type": "AUTO",
         "stream_idle_timeout": "0s",  # a model may be long at work, and a stream long silent
+        "early_header_mutation_extensions": [_without_orders()],
         "http_filters": [_typed("envoy.filters.http.router", "filters.http.router.v3.Router")],
         "route_config": {
             "virtual_hosts": [
@@ -125,6 +144,17 @@ def _listener(plan: EnvoyPlan, name: str, port: int, protocols: Sequence[str]) -
             context["require_client_certificate"] = True
         chain["transport_socket"] = _tls("DownstreamTlsContext", context)
     return {"name": name, **_at(plan.address, port), "filter_chains": [chain]}
+
+
+def _without_orders() -> Part:
+    """Takes out of requests what would have Envoy repeat them, or end them early.
+
+    Envoy obeys whom it takes for internal, by an address that clients may even name themselves: so these
+    headers go whoever sends them, before Envoy looks at them.
+    """
+    kind = "http.early_header_mutation.header_mutation"
+    removed = {"remove_on_match": {"key_matcher": {"prefix": _OF_ENVOY, "ignore_case": True}}}
+    return _typed(f"envoy.{kind}", f"{kind}.v3.HeaderMutation", {"mutations": [removed]})
 
 
 def _routes(plan: EnvoyPlan, protocols: Sequence[str]) -> list[Part]:
@@ -158,10 +188,10 @@ def _cluster(plan: EnvoyPlan, kind: str, protocol: str, policy: str) -> Part:
         "name": f"{kind}_{protocol}",
         "type": "STATIC" if all(map(_is_address, hosts)) else "STRICT_DNS",
         "lb_policy": policy,
-        "connect_timeout": f"{_CONNECT_S}s",
+        "connect_timeout": _duration(_CONNECT_S),
     }
     if found["type"] == "STRICT_DNS":
-        found |= {"dns_refresh_rate": f"{_LOOK_UP_S}s", "respect_dns_ttl": False}
+        found |= {"dns_refresh_rate": _duration(_LOOK_UP_S), "respect_dns_ttl": False}
     found |= {
         # If no server is ready, say so, instead of trying all that are not.
         "common_lb_config": {
@@ -190,16 +220,19 @@ def _cluster(plan: EnvoyPlan, kind: str, protocol: str, policy: str) -> Part:
 
 
 def _health_check(plan: EnvoyPlan, protocol: str) -> Part:
-    interval = f"{plan.probe_interval_s:g}s"
+    interval = _duration(plan.probe_interval_s)
     found: Part = {
-        "timeout": f"{_PROBE_TIMEOUT_S}s",
+        "timeout": _duration(_PROBE_TIMEOUT_S),
         "interval": interval,
         # Else a server that is not ready at first is asked again after a minute, while there are no requests.
         "no_traffic_interval": interval,
         "unhealthy_threshold": 2,
         "healthy_threshold": 1,
     }
-    headers = [{"header": {"key": key, "value": value}} for key, value in plan.replica_headers.items()]
+    headers = [
+        {"header": {"key": key, "value": value.replace("%", "%%")}}  # a single one begins a command of Envoy
+        for key, value in plan.replica_headers.items()
+    ]
     if protocol == "http":
         more: Part = {"request_headers_to_add": headers} if headers else {}
         return {**found, "http_health_check": {"path": "/v2/health/ready", **more}}
@@ -243,7 +276,7 @@ def _protocol_options(protocol: str) -> Part:
     kind = "upstreams.http.v3.HttpProtocolOptions"
     options = {
         "@type": _EXTENSIONS + kind,
-        "common_http_protocol_options": {"idle_timeout": f"{_IDLE_S}s"},
+        "common_http_protocol_options": {"idle_timeout": _duration(_IDLE_S)},
         "explicit_http_config": {spoken: {}},
     }
     return {f"envoy.extensions.{kind}": options}
@@ -267,6 +300,11 @@ def _to_servers(plan: EnvoyPlan, protocol: str, hosts: Sequence[str]) -> Part:
     else:
         context |= {"auto_host_sni": True, "auto_sni_san_validation": True}
     return context
+
+
+def _duration(seconds: float) -> str:
+    """As JSON has durations: without an exponent, and to the nanosecond."""
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 def _is_address(host: str) -> bool:

@@ -47,7 +47,7 @@ _PORT = click.IntRange(0, 65535)
 )
 @click.option(
     "--probe-interval-secs",
-    type=click.FloatRange(0.01),
+    type=click.FloatRange(0.01, 1_000_000_000),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -71,10 +71,24 @@ def read_headers(ctx: click.Context, headers: Sequence[str]) -> dict[str, str]:
     Raises:
         click.UsageError: one has another form.
     """
+    from tritonpy_router.header_names import is_header_name
+
     named: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
         if not colon or not name:
             raise click.UsageError(f"--replica-header '{name}' is not understood; expected NAME:VALUE", ctx)
-        named[name.strip()] = value.strip()
+        name, value = name.strip(), value.strip()
+        if not is_header_name(name):
+            raise click.UsageError(
+                f"--replica-header has the name '{name}'; expected that of an HTTP header: letters, digits "
+                "and !#$%&'*+-.^_`|~",
+                ctx,
+            )
+        if not value.isprintable():  # it may be a secret, so it is not shown
+            raise click.UsageError(
+                f"--replica-header '{name}' has a value with a control character; expected text on one line",
+                ctx,
+            )
+        named[name] = value
     return named
