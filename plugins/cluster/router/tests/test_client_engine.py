@@ -16,6 +16,7 @@ from tritonpy_router.grpc_client.call import Headers, Piece
 from tritonpy_router.grpc_client.engine import (
     CANCEL,
     COMPRESSION_ERROR,
+    ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     PROTOCOL_ERROR,
@@ -409,6 +410,7 @@ BREAKS = {
         COMPRESSION_ERROR,
     ),
     "a header of a table": (frame(SETTINGS), frame(HEADERS, END_HEADERS, 1, b"\xbe"), COMPRESSION_ERROR),
+    "headers of no stream that go on": (frame(SETTINGS), frame(HEADERS, 0, 0, b"\x88"), PROTOCOL_ERROR),
     "padding beyond the frame": (frame(SETTINGS), frame(DATA, PADDED, 1, b"\x09abc"), PROTOCOL_ERROR),
     "a ping of five bytes": (frame(SETTINGS), frame(PING, 0, 0, b"12345"), FRAME_SIZE_ERROR),
     "a reset of one byte": (frame(SETTINGS), frame(RST_STREAM, 0, 1, b"1"), FRAME_SIZE_ERROR),
@@ -433,6 +435,33 @@ BREAKS = {
         FLOW_CONTROL_ERROR,
     ),
 }
+
+
+def test_pings_without_an_end_are_not_kept_for_a_replica_that_reads_nothing() -> None:
+    engine = engine_of()
+
+    with pytest.raises(ConnectionBroken) as found:
+        engine.feed(memoryview(frame(PING, 0, 0, bytes(8)) * 10_010))
+
+    assert found.value.code == ENHANCE_YOUR_CALM
+
+
+def test_headers_that_are_too_large_end_their_call_alone() -> None:
+    engine = engine_of()
+    calls = [Told(), Told()]
+    for call in calls:
+        engine.ask(encoded(ASKED), (b"?",), call)
+    large = block([*ANSWER, *[("x", "e" * 100)] * 2200])  # 150 KB as sent
+
+    parts = [large[begin : begin + 60_000] for begin in range(0, len(large), 60_000)]
+    kinds = [HEADERS, *[CONTINUATION] * (len(parts) - 1)]
+    for kind, part in zip(kinds, parts, strict=True):
+        engine.feed(memoryview(frame(kind, END_HEADERS if part is parts[-1] else 0, 1, part)))
+    engine.feed(memoryview(frame(HEADERS, END_HEADERS, 3, block(ANSWER))))
+
+    assert calls[0].over == [PROTOCOL_ERROR]
+    assert calls[1].headers
+    assert not calls[1].over
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])

@@ -32,6 +32,7 @@ class GrpcUpstream(asyncio.BufferedProtocol):
     __slots__ = (
         "_awaiting_flush",
         "_engine",
+        "_greeting",
         "_is_coalescing",
         "_is_feeding",
         "_is_flush_due",
@@ -71,6 +72,19 @@ class GrpcUpstream(asyncio.BufferedProtocol):
         self._resets_left = _RESETS_AT_ONCE
         self._resets_at = self._loop.time()
         self._engine = ClientEngine(blocks, self._retire)
+        self._greeting: asyncio.Future[None] | None = None
+
+    async def greeted(self) -> None:
+        """Wait until the replica has said how many calls it takes at a time: it would refuse those above.
+
+        Raises:
+            ConnectionError: it ends the connection instead.
+        """
+        if not self._engine.is_greeted and self._transport is not None:
+            self._greeting = self._loop.create_future()
+            await self._greeting
+        if not self.is_open:
+            raise ConnectionResetError("the connection ended as soon as it was made")
 
     @property
     def is_open(self) -> bool:
@@ -182,6 +196,7 @@ class GrpcUpstream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is over, and so are its calls."""
         self._transport = None
+        self._end_greeting()
         self._retire()
         self._on_lost(self)
         self._awaiting_flush.clear()
@@ -204,12 +219,15 @@ class GrpcUpstream(asyncio.BufferedProtocol):
             self._engine.goaway(exc.code)
             self._is_feeding = False
             self._flush()
-            self._close()
+            self._retire()
+            self._transport.abort()  # to close would wait for a replica that may read nothing
             return
         finally:
             self._is_feeding = False
             self._on_turn()
         engine = self._engine
+        if self._greeting is not None and engine.is_greeted:
+            self._end_greeting()
         if engine.has_more or self._awaiting_flush or self._on_close is None:
             self._flush()
 
@@ -223,6 +241,11 @@ class GrpcUpstream(asyncio.BufferedProtocol):
         self._flush()
 
     # Inside.
+
+    def _end_greeting(self) -> None:
+        greeting, self._greeting = self._greeting, None
+        if greeting is not None and not greeting.done():
+            greeting.set_result(None)
 
     def _reset_some(self) -> None:
         """Reset as many streams as the replica lets a connection, and others a little later."""

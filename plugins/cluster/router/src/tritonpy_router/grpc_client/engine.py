@@ -12,12 +12,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tritonpy_router.grpc_client.call import Piece, UpstreamCall, UpstreamStream
-from tritonpy_router.grpc_client.header_blocks import BlockReader, Malformed, Undecodable
+from tritonpy_router.grpc_client.header_blocks import (
+    MOST_HEADER_BYTES,
+    BlockReader,
+    Malformed,
+    Undecodable,
+)
 
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 0, 1, 3, 6
 REFUSED_STREAM = 7
 """The code of HTTP/2 for a stream that was not looked at, so that it may be sent anew."""
-CANCEL, COMPRESSION_ERROR = 8, 9
+CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 8, 9, 11
 
 MOST_CALLS = 512
 """Calls of one connection, before another one is made."""
@@ -41,8 +46,8 @@ _FIRST_STREAMS = 1024
 _FIRST_TABLE = 4096
 _LARGEST_WINDOW = 2**31 - 1
 _LAST_STREAM = 2**31 - 1
-_MOST_HEADER_BYTES = 256 * 1024
 _SMALL = 16 * 1024
+_MOST_UNSENT = 10_000  # frames that wait for a replica which reads nothing
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -134,6 +139,11 @@ class ClientEngine:
     def call_count(self) -> int:
         """Calls that are open."""
         return len(self._streams) + len(self._waiting)
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the replica has begun the connection, and so said how many calls it takes at a time."""
+        return self._is_greeted
 
     @property
     def takes_calls(self) -> bool:
@@ -453,6 +463,8 @@ class ClientEngine:
             if len(payload) != 8 or number:
                 raise ConnectionBroken(FRAME_SIZE_ERROR, "a ping that is none")
             if not flags & _ACK:
+                if len(self.out) > _MOST_UNSENT:
+                    raise ConnectionBroken(ENHANCE_YOUR_CALM, "more pings than it takes answers to")
                 self.out.append(_frame(_PING, _ACK, 0, bytes(payload)))
         elif kind == _RST_STREAM:
             if len(payload) != 4 or not number:
@@ -478,6 +490,7 @@ class ClientEngine:
             payload = _unpadded(payload)
         if flags & _WITH_PRIORITY:
             payload = payload[5:]
+        self._check_known(number)
         if flags & _END_HEADERS:
             self._on_block(number, bytes(payload), bool(flags & _END_STREAM))
             return
@@ -486,7 +499,7 @@ class ClientEngine:
 
     def _add_to_block(self, flags: int, payload: memoryview) -> None:
         self._block += payload
-        if len(self._block) > _MOST_HEADER_BYTES:
+        if len(self._block) > MOST_HEADER_BYTES:
             raise ConnectionBroken(PROTOCOL_ERROR, "headers that are too large")
         if flags & _END_HEADERS:
             number, self._block_stream = self._block_stream, 0

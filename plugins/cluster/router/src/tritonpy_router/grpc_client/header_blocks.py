@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from hpack import Decoder
-from hpack.exceptions import HPACKError
+from hpack.exceptions import HPACKError, OversizedHeaderListError
 
 from tritonpy_router.grpc_client.call import Headers
 
@@ -33,6 +33,8 @@ _VALUE = re.compile(rb"[^\x00\r\n]*")
 _OF_THE_CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
+MOST_HEADER_BYTES = 256 * 1024
+"""Headers of an answer, as they are sent and as they are read."""
 _MOST_REMEMBERED = 256
 _LARGEST_REMEMBERED = 1024
 
@@ -98,10 +100,12 @@ class BlockReader:
 
 
 def _decoded(block: bytes) -> Headers:
-    decoder = Decoder()
+    decoder = Decoder(max_header_list_size=MOST_HEADER_BYTES)
     decoder.header_table_size = 0
     try:
         headers = tuple((bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True))
+    except OversizedHeaderListError:  # costs its call alone: no other block needs what is in this one
+        raise Malformed(f"more than {MOST_HEADER_BYTES} bytes of headers") from None
     except HPACKError as exc:
         raise Undecodable(f"{type(exc).__name__}: {exc}") from None
     for name, value in headers:

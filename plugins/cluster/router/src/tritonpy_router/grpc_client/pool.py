@@ -52,16 +52,22 @@ class GrpcPool:
         return None
 
     async def connect(self) -> GrpcUpstream:
-        """Make a connection, or wait for the one that is being made.
+        """Make connections, or wait for the one that is being made, until one has a place for a call.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be made, or takes no calls.
             TimeoutError: it takes too long.
         """
-        if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect())
-            self._connecting.add_done_callback(self._connected)
-        return await asyncio.shield(self._connecting)
+        while True:
+            if self._connecting is None:
+                self._connecting = asyncio.get_running_loop().create_task(self._connect())
+                self._connecting.add_done_callback(_look_at)
+            made = await asyncio.shield(self._connecting)
+            connection = self.take()  # those that have waited too may have filled the new one
+            if connection is not None:
+                return connection
+            if not made.is_open:
+                raise ConnectionResetError("the connection ended as soon as it was made")
 
     def close(self) -> None:
         """Close each connection when its calls are over."""
@@ -79,6 +85,20 @@ class GrpcPool:
             connection.abort()
 
     async def _connect(self) -> GrpcUpstream:
+        try:
+            connection = await self._make()
+        finally:
+            self._connecting = None  # before those that wait go on: they may need another one
+        if self._is_closed or not connection.has_place:
+            connection.close()
+            raise ConnectionRefusedError(
+                "its connections are closed" if self._is_closed else "it takes no calls of a new connection"
+            )
+        if connection.is_open:  # else it has ended already, and was told so
+            self._open.append(connection)
+        return connection
+
+    async def _make(self) -> GrpcUpstream:
         place = self._place
         loop = asyncio.get_running_loop()
         scratch = self._shared
@@ -93,17 +113,19 @@ class GrpcPool:
                 place.grpc_port,
                 ssl=self._tls,
             )
-        self._open.append(connection)
-        self._all.add(connection)
-        if self._is_closed:
-            connection.close()
+            self._all.add(connection)
+            try:
+                await connection.greeted()
+            except BaseException:
+                connection.abort()
+                raise
         return connection
-
-    def _connected(self, task: asyncio.Task[GrpcUpstream]) -> None:
-        self._connecting = None
-        if not task.cancelled():
-            task.exception()  # whoever waited for it has it
 
     def _closed(self, connection: GrpcUpstream) -> None:
         if connection in self._open:
             self._open.remove(connection)
+
+
+def _look_at(task: asyncio.Task[GrpcUpstream]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever waited for it has it

@@ -10,7 +10,7 @@ from tritonpy.frontends.grpc.native.engine import Headers, StreamGone
 from tritonpy.frontends.grpc.native.metadata import RequestHead
 from tritonpy.frontends.grpc.status import Status
 
-from tritonpy_router.grpc_client.engine import CANCEL
+from tritonpy_router.grpc_client.engine import CANCEL, REFUSED_STREAM
 from tritonpy_router.replica import Replica
 from tritonpy_router.request_spans import RequestSpans
 from tritonpy_router.tracing import RouterTracing
@@ -122,6 +122,8 @@ def lost(replica: Replica, code: int | None) -> Unavailable:
     """The error of a call that a replica did not answer; `code` as in `UpstreamCall.replica_over`."""
     if code == CANCEL:
         return Unavailable(f"replica '{replica.name}' has given up the request")
+    if code == REFUSED_STREAM:
+        return Unavailable(f"replica '{replica.name}' has refused the request and not looked at it")
     reason = "its connection is gone" if code is None else f"error {code} of HTTP/2"
     return Unavailable(
         f"replica '{replica.name}' was lost before it answered ({reason}): whether it has executed the "

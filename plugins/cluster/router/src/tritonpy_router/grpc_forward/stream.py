@@ -15,6 +15,7 @@ from tritonpy.frontends.grpc.native.metadata import OK_TRAILERS, RESPONSE_HEADER
 from tritonpy.protos import ModelStreamInferResponse
 
 from tritonpy_router.grpc_client.call import Piece
+from tritonpy_router.grpc_client.engine import REFUSED_STREAM
 from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost, note_over
 from tritonpy_router.grpc_forward.leg import Leg
 from tritonpy_router.grpc_forward.message import framed, scanned
@@ -199,7 +200,8 @@ class ForwardedStream(ForwardedCall):
         traffic.dispatcher.release(leg.replica, leg)
         status = dict(leg.status).get(b"grpc-status")
         if status is None:
-            traffic.view.failed(leg.replica)
+            if code != REFUSED_STREAM:
+                traffic.view.failed(leg.replica)
             traffic.metrics.lost(leg.replica)
             self.give_up(*status_of(lost(leg.replica, code)))
         elif status != b"0":

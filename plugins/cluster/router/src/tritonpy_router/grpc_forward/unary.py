@@ -24,6 +24,8 @@ from tritonpy_router.traffic import Traffic
 _REFUSAL = STOPPING.encode()
 """The text of UNAVAILABLE of a replica that is stopping and has not looked at the request."""
 _PREFIX_SIZE = PREFIX.size
+_MOST_REFUSALS = 2
+"""Times that a replica may have refused a call without a look at it, and yet be asked again."""
 _NOTHING = Asked()
 _NONE: tuple[Replica, ...] = ()
 
@@ -46,6 +48,7 @@ class ForwardedUnary(ForwardedCall):
         "_is_inference",
         "_message",
         "_needs_model",
+        "_refusals",
         "_replica",
         "_status",
         "_task",
@@ -71,6 +74,7 @@ class ForwardedUnary(ForwardedCall):
         self._message: Sequence[Piece] = ()
         self._asked = _NOTHING
         self._tried = _NONE
+        self._refusals = 0
         # At the replica that has it.
         self._replica: Replica | None = None
         self._task: asyncio.Task[None] | None = None
@@ -244,6 +248,10 @@ class ForwardedUnary(ForwardedCall):
         if not is_unseen:
             traffic.view.failed(replica)
         may_again = not self._has_answered and self._message
+        if may_again and is_unseen and self._refusals < _MOST_REFUSALS:
+            self._refusals += 1  # a connection that ends, or takes fewer calls now: it may have another one
+            self._try_another(replica, self._tried)
+            return
         if may_again and (is_unseen or traffic.may_retry(self._asked, replica, len(self._tried))):
             self._try_another(replica)
             return
@@ -268,9 +276,9 @@ class ForwardedUnary(ForwardedCall):
         traffic.dispatcher.take_any(replica)
         self.go(replica)
 
-    def _try_another(self, replica: Replica) -> None:
+    def _try_another(self, replica: Replica, tried: tuple[Replica, ...] | None = None) -> None:
         self._replica = None
-        self._tried = (*self._tried, replica)
+        self._tried = (*self._tried, replica) if tried is None else tried
         self._traffic.metrics.retried(replica)
         self._traffic.dispatcher.release(replica, self)
         self._dispatch()
