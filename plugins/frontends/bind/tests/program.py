@@ -3,6 +3,7 @@
 import os
 import ssl
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,14 +28,20 @@ def vector(name: str) -> Tensor:
     return Tensor((-1,), np.float32, name)
 
 
+def tell(remote: RemoteServer) -> None:
+    """Print that it is bound, when it serves: a signal before that ends it at once."""
+    while not remote.is_running:
+        time.sleep(0.005)
+    print("bound", flush=True)
+
+
 def main() -> None:
     tls = ssl.create_default_context(cafile=CA[0]) if CA else None
     remote = RemoteServer(ADDRESS, token=Path(TOKEN).read_text(), tls=tls, most_retry_s=0.5)
     pid = Tensor((1,), np.int64, "pid")
     remote.bind(NAME, double, [vector("x")], [vector("y"), pid], config=CONFIG)
     remote.bind(f"{NAME}_slow", slow, [vector("x")], [vector("y")], config=CONFIG)
-    remote.start()
-    print("bound", flush=True)
+    threading.Thread(target=tell, args=(remote,), daemon=True).start()
     remote.serve()
     print("over", flush=True)
 

@@ -149,6 +149,7 @@ class RemoteServer(Startable):
                 program.wait_until_open(self._connect_timeout_s)
                 for given in self._given.values():
                     self._bind(program, given)
+                self._starting = None  # a signal from here on lets it answer what it has
                 self._program = program
             except BaseException:  # also Ctrl-C
                 self._program = None
