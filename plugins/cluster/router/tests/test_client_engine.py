@@ -13,7 +13,9 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
 from h2.settings import SettingCodes
 from tritonpy_router.grpc_client.call import Headers, Piece
-from tritonpy_router.grpc_client.engine import (
+from tritonpy_router.grpc_client.engine import STREAM_WINDOW, ClientEngine
+from tritonpy_router.grpc_client.header_blocks import BlockReader, encoded
+from tritonpy_router.grpc_client.http2 import (
     CANCEL,
     COMPRESSION_ERROR,
     ENHANCE_YOUR_CALM,
@@ -21,11 +23,8 @@ from tritonpy_router.grpc_client.engine import (
     FRAME_SIZE_ERROR,
     PROTOCOL_ERROR,
     REFUSED_STREAM,
-    STREAM_WINDOW,
-    ClientEngine,
     ConnectionBroken,
 )
-from tritonpy_router.grpc_client.header_blocks import BlockReader, encoded
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
 ASKED = [

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from tritonpy_router.grpc_client.call import Piece, UpstreamCall, UpstreamStream
-from tritonpy_router.grpc_client.engine import CANCEL, ClientEngine, ConnectionBroken
+from tritonpy_router.grpc_client.engine import ClientEngine
 from tritonpy_router.grpc_client.header_blocks import BlockReader
+from tritonpy_router.grpc_client.http2 import CANCEL, ConnectionBroken
 
 _RESETS_AT_ONCE, _RESETS_PER_S = 100.0, 25.0
 """Calls that are cancelled at once, and per second after that: servers end a connection for more."""

@@ -10,7 +10,7 @@ from tritonpy.frontends.grpc.native.engine import Headers, StreamGone
 from tritonpy.frontends.grpc.native.metadata import RequestHead
 from tritonpy.frontends.grpc.status import Status
 
-from tritonpy_router.grpc_client.engine import CANCEL, REFUSED_STREAM
+from tritonpy_router.grpc_client.http2 import CANCEL, REFUSED_STREAM
 from tritonpy_router.replica import Replica
 from tritonpy_router.request_spans import RequestSpans
 from tritonpy_router.tracing import RouterTracing

@@ -15,7 +15,7 @@ from tritonpy.frontends.grpc.native.metadata import OK_TRAILERS, RESPONSE_HEADER
 from tritonpy.protos import ModelStreamInferResponse
 
 from tritonpy_router.grpc_client.call import Piece
-from tritonpy_router.grpc_client.engine import REFUSED_STREAM
+from tritonpy_router.grpc_client.http2 import REFUSED_STREAM
 from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost, note_over
 from tritonpy_router.grpc_forward.leg import Leg
 from tritonpy_router.grpc_forward.message import framed, scanned

@@ -14,7 +14,7 @@ from tritonpy.frontends.grpc.stream import STOPPING
 
 from tritonpy_router.grpc_client.call import Piece, UpstreamStream
 from tritonpy_router.grpc_client.connection import GrpcUpstream
-from tritonpy_router.grpc_client.engine import REFUSED_STREAM
+from tritonpy_router.grpc_client.http2 import REFUSED_STREAM
 from tritonpy_router.grpc_forward.call import MOST_QUEUED, ForwardedCall, lost, note_over
 from tritonpy_router.grpc_forward.message import OneMessage, scanned
 from tritonpy_router.replica import Replica
