@@ -91,7 +91,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 serve: $(SERVING) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
 	$(BIN)/corectl serve --model-repository examples/digits/models
 
-test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; between six and seven minutes on two cores
+test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; about eight minutes on two cores
 	$(BIN)/python tests/run.py quick $(if $(PROCESSES),--processes $(PROCESSES))
 
 sample: $(STAMP) $(LIBRARY) ## of the slow tests what the last change touches, and others by a seed, in BUDGET_S seconds
